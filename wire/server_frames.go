@@ -1,0 +1,97 @@
+package wire
+
+import "strconv"
+
+// Every function here appends one complete server frame to dst and returns it.
+// None allocates when dst has room.
+
+// AppendWelcome appends welcome {participant_id, session_id}.
+func AppendWelcome(dst []byte, participant, session UUID) []byte {
+	dst = append(dst, `{"type":"welcome","participant_id":"`...)
+	dst = AppendUUID(dst, participant)
+	dst = append(dst, `","session_id":"`...)
+	dst = AppendUUID(dst, session)
+	return append(dst, `"}`...)
+}
+
+// AppendDeliver appends deliver {stream_id, replay, envelope}; the envelope's
+// bytes are copied as they are.
+func AppendDeliver(dst []byte, id StreamID, replay bool, envelope []byte) []byte {
+	dst = append(dst, `{"type":"deliver","stream_id":"`...)
+	dst = id.Append(dst)
+	dst = append(dst, `","replay":`...)
+	dst = strconv.AppendBool(dst, replay)
+	dst = append(dst, `,"envelope":`...)
+	dst = append(dst, envelope...)
+	return append(dst, '}')
+}
+
+// AppendQueued appends queued {id, stream_id, to}: the envelope with that id is
+// stored for that recipient.
+func AppendQueued(dst, envelopeID []byte, id StreamID, to UUID) []byte {
+	dst = append(dst, `{"type":"queued","id":`...)
+	dst = appendString(dst, envelopeID)
+	dst = append(dst, `,"stream_id":"`...)
+	dst = id.Append(dst)
+	dst = append(dst, `","to":"`...)
+	dst = AppendUUID(dst, to)
+	return append(dst, `"}`...)
+}
+
+// AppendNack appends nack {id, reason}, without id when envelopeID is empty.
+func AppendNack(dst, envelopeID []byte, reason Code) []byte {
+	dst = append(dst, `{"type":"nack",`...)
+	if len(envelopeID) > 0 {
+		dst = append(dst, `"id":`...)
+		dst = appendString(dst, envelopeID)
+		dst = append(dst, ',')
+	}
+	dst = append(dst, `"reason":"`...)
+	dst = append(dst, reason...)
+	return append(dst, `"}`...)
+}
+
+// AppendResumeComplete appends resume_complete {replayed, more}; more is written
+// only when it is true.
+func AppendResumeComplete(dst []byte, replayed int, more bool) []byte {
+	dst = append(dst, `{"type":"resume_complete","replayed":`...)
+	dst = strconv.AppendInt(dst, int64(replayed), 10)
+	if more {
+		dst = append(dst, `,"more":true`...)
+	}
+	return append(dst, '}')
+}
+
+// AppendResyncRequired appends resync_required {oldest_id}; oldest is nil when
+// the inbox is empty, and the member is then null.
+func AppendResyncRequired(dst []byte, oldest *StreamID) []byte {
+	dst = append(dst, `{"type":"resync_required","oldest_id":`...)
+	if oldest == nil {
+		return append(dst, `null}`...)
+	}
+	dst = append(dst, '"')
+	dst = oldest.Append(dst)
+	return append(dst, `"}`...)
+}
+
+// AppendPing appends ping {id}.
+func AppendPing(dst []byte, id uint64) []byte {
+	dst = append(dst, `{"type":"ping","id":"`...)
+	dst = strconv.AppendUint(dst, id, 10)
+	return append(dst, `"}`...)
+}
+
+// AppendError appends error {reason, frame_type, detail}; frame_type is written
+// only when it is not empty, cut to MaxUnknownType bytes.
+func AppendError(dst []byte, reason Code, frameType, detail string) []byte {
+	dst = append(dst, `{"type":"error","reason":"`...)
+	dst = append(dst, reason...)
+	dst = append(dst, '"')
+	if frameType != "" {
+		dst = append(dst, `,"frame_type":`...)
+		dst = appendString(dst, []byte(cutString(frameType, MaxUnknownType)))
+	}
+	dst = append(dst, `,"detail":`...)
+	dst = appendString(dst, []byte(detail))
+	return append(dst, '}')
+}
