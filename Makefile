@@ -1,0 +1,131 @@
+# Peer Relay. `make help` lists what there is to type.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-print-directory
+.DEFAULT_GOAL := help
+
+# What `make run` and `make demo` hand to the program, e.g. ARGS="--data /srv/relay".
+ARGS ?=
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -X main.version=$(VERSION)
+
+# Tools are built once for each set of versions and each Go.
+TOOLS       := .tools/bin
+TOOLS_STAMP  = .tools/main-$(shell (cat tools/go.mod tools/go.sum; go version) | sha256sum | cut -c1-16)
+NATS_STAMP   = .tools/nats-$(shell (cat tools/nats/go.mod tools/nats/go.sum; go version) | sha256sum | cut -c1-16)
+
+## help: list the targets
+.PHONY: help
+help:
+	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | awk -F '\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+## run: install what is missing, build, and run a relay (ARGS="--listen 127.0.0.1:9000")
+.PHONY: run
+run: setup build
+	@exec bin/relay serve $(ARGS)
+
+## demo: show store, delivery, resume and a killed server, in under a minute
+.PHONY: demo
+demo: setup build
+	@exec bin/demo $(ARGS)
+
+## setup: install the PostgreSQL server programs where they are missing
+.PHONY: setup
+setup:
+	@scripts/setup.sh postgres
+
+## build: build bin/relay, bin/peer and bin/relaybench
+.PHONY: build
+build:
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/... ./internal/demo
+
+# What the tests need besides Go: PostgreSQL, a C compiler for the race detector, and
+# the `nats` program for the recipes of docs/operations.md.
+.PHONY: setup-test
+setup-test:
+	@scripts/setup.sh postgres cc
+	@$(MAKE) -s $(NATS_STAMP)
+
+## test: all tests with the race detector, after a short fuzz of each target
+.PHONY: test
+test: setup-test
+	@scripts/fuzz.sh 4 90
+	go test -race -shuffle=on -timeout 9m ./...
+
+## race: the tests of PKG ten times over with the race detector (PKG=./relay/...)
+PKG ?= ./...
+.PHONY: race
+race: setup-test
+	go test -race -shuffle=on -count=10 -timeout 60m $(PKG)
+
+## fuzz: fuzz each target for five minutes (FUZZTIME=300)
+FUZZTIME ?= 300
+.PHONY: fuzz
+fuzz:
+	scripts/fuzz.sh $(FUZZTIME)
+
+## soak: kill a loaded relay 20 times and account for every envelope
+.PHONY: soak
+soak: setup build
+	bin/relaybench kill --json $(ARGS)
+
+## bench: measure everything that docs/performance.md shows
+BENCHES ?= idle pairwise room latency reconnect replay inboxes
+.PHONY: bench
+bench: setup build
+	@for bench in $(BENCHES); do echo "relaybench $$bench"; bin/relaybench $$bench $(ARGS); done
+
+## generate: write the generated code again
+.PHONY: generate
+generate: tools
+	$(TOOLS)/sqlc generate
+	go generate ./...
+
+## fmt: format the code
+.PHONY: fmt
+fmt: tools
+	$(TOOLS)/golangci-lint fmt
+
+## lint: run the linters
+.PHONY: lint
+lint: tools
+	$(TOOLS)/golangci-lint run
+
+## verify: generated code, formatting, lint, modules, docs and import rules are as they should be
+.PHONY: verify
+verify: setup-test tools
+	$(TOOLS)/sqlc diff
+	$(TOOLS)/golangci-lint fmt --diff
+	$(TOOLS)/golangci-lint run
+	go mod tidy -diff
+	cd tools && go mod tidy -diff
+	cd tools/nats && go mod tidy -diff
+	GOOS=darwin CGO_ENABLED=0 go vet ./relay/front ./infra/... ./cmd/...
+	go test -count=1 ./internal/archtest ./internal/doctest ./schema
+
+## tools: build the pinned linters, generators and the nats program into .tools/bin
+.PHONY: tools
+tools:
+	@scripts/setup.sh cc
+	@$(MAKE) -s $(TOOLS_STAMP) $(NATS_STAMP)
+
+$(TOOLS_STAMP):
+	@mkdir -p $(TOOLS)
+	@echo "building sqlc and golangci-lint (some minutes, once)"
+	go build -modfile=tools/go.mod -o $(TOOLS)/ github.com/sqlc-dev/sqlc/cmd/sqlc github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@rm -f .tools/main-* && touch $@
+
+$(NATS_STAMP):
+	@mkdir -p $(TOOLS)
+	@echo "building the nats program (once)"
+	go build -modfile=tools/nats/go.mod -o $(TOOLS)/ github.com/nats-io/natscli/nats
+	@rm -f .tools/nats-* && touch $@
+
+## clean: remove what was built; data and tools stay
+.PHONY: clean
+clean:
+	rm -rf bin
+	go clean -testcache
