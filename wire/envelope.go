@@ -53,15 +53,23 @@ const (
 	MemberUnknown // at least one member with another name
 )
 
+// What an envelope must have, and all that a notice may have (RELAY).
+const (
+	requiredMembers = MemberV | MemberID | MemberSessionID | MemberFrom | MemberTo | MemberKind |
+		MemberGen | MemberSeq | MemberTS | MemberNonce | MemberCT
+	noticeMembers = requiredMembers | MemberExpiresAt | MemberSig | MemberKID
+)
+
 // Has reports whether all of the asked members are in the set.
 func (m Members) Has(asked Members) bool { return m&asked == asked }
 
-// Envelope is a checked view of an envelope. Its slices point into Raw, or, for
-// strings written with escapes, into memory of their own; none may be changed,
-// and none outlives Raw.
+// Envelope is a view of an envelope: all of its members that could be read. Check
+// says whether it keeps every rule. Its slices point into Raw, or, for strings
+// written with escapes, into memory of their own; none may be changed, and none
+// outlives Raw.
 type Envelope struct {
 	Raw       []byte // exactly as received
-	ID        []byte // decoded
+	ID        []byte // decoded; nil when it is missing or not 1 to 128 printable ASCII characters
 	SessionID []byte
 	From      []byte
 	To        []byte
@@ -73,8 +81,18 @@ type Envelope struct {
 	TS        uint64 // Unix milliseconds, the sender's clock
 	ExpiresAt uint64 // Unix milliseconds
 	Members   Members
-	Kind      Kind
+	Kind      Kind // 0 when it is none of the five
+	fault     fault
 }
+
+// Check returns the first rule of kind, shape and file header the envelope breaks
+// (DESIGN section 6, "Envelope"; RELAY), always with InvalidEnvelope, or nil. The
+// zero Envelope passes; only ParseClient fills one.
+//
+// For a notice that includes the closed list of members (RELAY). What needs more
+// than the bytes is checked by the relay: who sends, to whom, and that a notice is
+// addressed to its session.
+func (e *Envelope) Check() *Error { return e.fault.err() }
 
 // File is the declared, unencrypted file header (RELAY, "file: {name, mimeType,
 // sizeBytes}").

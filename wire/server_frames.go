@@ -89,9 +89,9 @@ func AppendError(dst []byte, reason Code, frameType, detail string) []byte {
 	dst = append(dst, '"')
 	if frameType != "" {
 		dst = append(dst, `,"frame_type":`...)
-		dst = appendString(dst, []byte(cutString(frameType, MaxUnknownType)))
+		dst = appendString(dst, cutString(frameType, MaxUnknownType))
 	}
 	dst = append(dst, `,"detail":`...)
-	dst = appendString(dst, []byte(detail))
+	dst = appendString(dst, detail)
 	return append(dst, '}')
 }
