@@ -47,6 +47,46 @@ const (
 	members
 )
 
+var memberNames = [members]string{
+	inV:             "v",
+	inID:            "id",
+	inSessionID:     "session_id",
+	inFrom:          "from",
+	inTo:            "to",
+	inKind:          "kind",
+	inGen:           "gen",
+	inSeq:           "seq",
+	inTS:            "ts",
+	inNonce:         "nonce",
+	inCT:            "ct",
+	inKID:           "kid",
+	inSig:           "sig",
+	inEnc:           "enc",
+	inFile:          "file",
+	inHdr:           "hdr",
+	inExpiresAt:     "expires_at",
+	inType:          "type",
+	inToken:         "token",
+	inDirect:        "direct",
+	inLastID:        "last_id",
+	inLimit:         "limit",
+	inParticipantID: "participant_id",
+	inStreamID:      "stream_id",
+	inReplay:        "replay",
+	inEnvelope:      "envelope",
+	inReason:        "reason",
+	inReplayed:      "replayed",
+	inMore:          "more",
+	inOldestID:      "oldest_id",
+	inEventID:       "event_id",
+	inCardID:        "card_id",
+	inRevision:      "revision",
+	inFrameType:     "frame_type",
+	inDetail:        "detail",
+}
+
+// memberOf is memberNames the other way round, as a switch, which is faster than
+// a map.
 func memberOf(name []byte) (member, bool) {
 	switch string(name) {
 	case "v":

@@ -1,6 +1,10 @@
 package wire
 
-import "strconv"
+import (
+	"bytes"
+	"errors"
+	"strconv"
+)
 
 // Every function here appends one complete server frame to dst and returns it.
 // None allocates when dst has room.
@@ -94,4 +98,40 @@ func AppendError(dst []byte, reason Code, frameType, detail string) []byte {
 	dst = append(dst, `,"detail":`...)
 	dst = appendString(dst, detail)
 	return append(dst, '}')
+}
+
+// ErrInvalidRow reports a stored row of the server's own that cannot become a
+// frame.
+var ErrInvalidRow = errors.New("row is not a JSON object without type, stream_id and replay")
+
+// AppendBoardUpdate appends board.update {stream_id, event_id, card_id, revision,
+// replay}. row is the stored JSON object with the members between the two, which
+// are copied as they are; with ErrInvalidRow nothing is appended.
+func AppendBoardUpdate(dst []byte, id StreamID, replay bool, row []byte) ([]byte, error) {
+	return appendRow(dst, ServerBoardUpdate, id, replay, row)
+}
+
+// AppendRoomEvent appends room.event {stream_id, ..., replay} in the same way.
+func AppendRoomEvent(dst []byte, id StreamID, replay bool, row []byte) ([]byte, error) {
+	return appendRow(dst, ServerRoomEvent, id, replay, row)
+}
+
+// appendRow checks the row, since anyone who may write to the stream by hand can
+// have put it there.
+func appendRow(dst []byte, t ServerType, id StreamID, replay bool, row []byte) ([]byte, error) {
+	var o object
+	if o.scan(row, MaxDepth) != faultNone || o.has(inType) || o.has(inStreamID) || o.has(inReplay) {
+		return dst, ErrInvalidRow
+	}
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, t.String()...)
+	dst = append(dst, `","stream_id":"`...)
+	dst = id.Append(dst)
+	dst = append(dst, `","replay":`...)
+	dst = strconv.AppendBool(dst, replay)
+	row = bytes.TrimLeft(row, " \t\r\n")[1:]
+	if o.seen != 0 || o.unknown {
+		dst = append(dst, ',')
+	}
+	return append(dst, row...), nil
 }
