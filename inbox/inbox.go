@@ -10,6 +10,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -32,6 +33,10 @@ type Message struct {
 	To      []uuid.UUID // participants, each once, at least one
 	Kind    RowKind
 	Payload []byte // not changed and not used after Write returns, unless stored
+
+	// Received is when the relay received the message; it travels with the live
+	// announcement (to the microsecond) and measures how long delivery took.
+	Received time.Time
 }
 
 // Row is one stored row of one inbox. Payload is shared and must not be changed.
@@ -97,6 +102,8 @@ type Live struct {
 	Kind    RowKind
 	Copies  []Copy
 	Payload []byte
+
+	Received time.Time // of the Message, by the writing node's clock
 }
 
 // Sink receives the live feed of the rooms this node has joined. Calls for one

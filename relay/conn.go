@@ -17,7 +17,9 @@ type Conn interface {
 
 	// Close sends what is queued, then a close frame, and ends the connection
 	// within a bounded time whatever the peer does. Nothing that follows in the
-	// read buffer is handed over. Only the first call counts.
+	// read buffer is handed over. Only the first call counts. With
+	// wire.CloseAuth what is queued is dropped instead: after a revocation was
+	// answered, nothing more is delivered.
 	Close(code wire.CloseCode, reason string)
 
 	// Authenticated moves the connection out of the pre-authentication count of
