@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	held            prometheus.GaugeFunc
+	lost            prometheus.Counter
+	ended           prometheus.Counter
+	applied         prometheus.Counter
+	applyFailed     prometheus.Counter
+	malformed       prometheus.Counter
+	announceFailed  prometheus.Counter
+	announceSeconds prometheus.Histogram
+}
+
+func newMetrics(held func() bool) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "relay", Subsystem: "cluster", Name: name, Help: help})
+	}
+	return &metrics{
+		held: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "relay", Subsystem: "cluster", Name: "lease_held",
+			Help: "1 while this node may accept and deliver.",
+		}, func() float64 {
+			if held() {
+				return 1
+			}
+			return 0
+		}),
+		lost:           counter("lease_lost_total", "Leases this node lost."),
+		ended:          counter("lease_ended_total", "Leases of other nodes that ran out and were ended by this one."),
+		applied:        counter("changes_applied_total", "Changes of other nodes that were applied here, repeats included."),
+		applyFailed:    counter("changes_failed_total", "Changes of other nodes that could not be applied here; they come again."),
+		malformed:      counter("control_malformed_total", "Control messages that were not understood and ignored."),
+		announceFailed: counter("announce_failed_total", "Announcements that not every live node acknowledged in time."),
+		announceSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "relay", Subsystem: "cluster", Name: "announce_seconds",
+			Help:    "Time until a change was in force on every live node.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+	}
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.held, m.lost, m.ended, m.applied, m.applyFailed, m.malformed, m.announceFailed, m.announceSeconds}
+}
+
+func (m *metrics) register(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range m.collectors() {
+		errs = append(errs, r.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *metrics) unregister(r prometheus.Registerer) {
+	if r == nil {
+		return
+	}
+	for _, c := range m.collectors() {
+		r.Unregister(c)
+	}
+}
