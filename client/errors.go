@@ -56,10 +56,10 @@ type NackError struct {
 
 func (e *NackError) Error() string { return fmt.Sprintf("envelope %q was refused: %s", e.ID, e.Reason) }
 
-// closeError turns a read error that carries a close frame into a *CloseError.
+// closeError turns an error that carries a close frame into a *CloseError.
 func closeError(err error) error {
 	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
 		return &CloseError{Code: wire.CloseCode(closed.Code), Reason: closed.Reason}
 	}
-	return err
+	return fmt.Errorf("connection lost: %w", err)
 }

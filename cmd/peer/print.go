@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// print shows one frame: with --json the frame itself, else a line for people.
+// Only rows are results; what is said about the connection goes to the error
+// output when people read.
+func (l *listening) print(frame wire.ServerFrame) error {
+	if l.command.JSON {
+		_, err := l.con.out.Write(append(oneLine(frame.Raw), '\n'))
+		return err
+	}
+	switch frame.Type {
+	case wire.ServerDeliver, wire.ServerBoardUpdate, wire.ServerRoomEvent:
+		_, err := fmt.Fprintf(l.con.out, "%s %-6s %s  %s\n",
+			time.Now().Format(time.TimeOnly), marker(frame.Replay), frame.StreamID, describe(frame))
+		return err
+	case wire.ServerResumeComplete:
+		l.con.notef("listening; %d rows were waiting", frame.Replayed)
+	case wire.ServerResyncRequired:
+		l.con.notef("rows after the cursor are no longer retained; what is retained follows")
+	case wire.ServerError:
+		l.con.notef("the relay reports %s: %s", frame.Reason, frame.Detail)
+	default:
+	}
+	return nil
+}
+
+// oneLine replaces the line breaks an envelope may have between its members.
+// Inside JSON strings there are none.
+func oneLine(raw []byte) []byte {
+	return bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
+}
+
+func marker(replay wire.Replay) string {
+	switch replay {
+	case wire.ReplayStored:
+		return "replay"
+	case wire.ReplayLive:
+		return "live"
+	default: // of an older relay
+		return "-"
+	}
+}
+
+// describe says what a row is. Names inside it are the sender's own words, so
+// they are quoted.
+func describe(frame wire.ServerFrame) string {
+	switch frame.Type {
+	case wire.ServerBoardUpdate:
+		return fmt.Sprintf("board.update card %q revision %d", frame.CardID, frame.Revision)
+	case wire.ServerRoomEvent:
+		return fmt.Sprintf("room.event %q", frame.Raw)
+	default:
+	}
+	var e struct {
+		ID   string `json:"id"`
+		From string `json:"from"`
+		Kind string `json:"kind"`
+	}
+	_ = json.Unmarshal(frame.Envelope, &e) // for display; the relay has checked it
+	return fmt.Sprintf("%q %q from %q, %d bytes", e.Kind, e.ID, e.From, len(frame.Envelope))
+}
