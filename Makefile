@@ -23,7 +23,7 @@ help:
 
 ## run: install what is missing, build, and run a relay (ARGS="--listen 127.0.0.1:9000")
 .PHONY: run
-run: setup build
+run: $(if $(or $(RELAY_DATABASE_URL),$(findstring --database-url,$(ARGS))),,setup) build
 	@exec bin/relay serve $(ARGS)
 
 ## demo: show store, delivery, resume and a killed server, in under a minute

@@ -10,25 +10,33 @@ set -euo pipefail
 
 readonly min_postgres=15
 
-# find_postgres prints the folder of the newest installed server program that is
-# new enough: one on PATH, or where Debian, Fedora and Homebrew keep them.
+# postgres_folders lists where the server programs may be: the one folder that
+# RELAY_PG_BIN names, or PATH and the usual places (the relay looks there too).
+postgres_folders() {
+  if [[ -n ${RELAY_PG_BIN:-} ]]; then
+    echo "$RELAY_PG_BIN"
+    return
+  fi
+  dirname "$(command -v postgres || echo .)"
+  printf '%s\n' /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /usr/local/pgsql/bin \
+    /opt/homebrew/opt/postgresql@*/bin /usr/local/opt/postgresql@*/bin \
+    /Applications/Postgres.app/Contents/Versions/*/bin
+}
+
+# find_postgres succeeds when a server program that is new enough is installed.
 find_postgres() {
-  local best='' best_version=0 program version
-  for program in "$(command -v postgres || true)" \
-    /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres \
-    /usr/local/pgsql/bin/postgres /opt/homebrew/opt/postgresql@*/bin/postgres; do
-    [[ -x $program ]] || continue
-    version=$("$program" --version 2>/dev/null | sed -n 's/^[^0-9]*\([0-9]\{1,\}\).*/\1/p')
-    if [[ -n $version && $version -ge $min_postgres && $version -gt $best_version ]]; then
-      best=$(dirname "$program") best_version=$version
-    fi
-  done
-  [[ -n $best ]] && echo "$best"
+  local folder version
+  while read -r folder; do
+    [[ -x $folder/postgres ]] || continue
+    version=$("$folder/postgres" --version 2>/dev/null | sed -n 's/^[^0-9]*\([0-9]\{1,\}\).*/\1/p')
+    [[ -z $version || $version -lt $min_postgres ]] || return 0
+  done < <(postgres_folders)
+  return 1
 }
 
 have() {
   case $1 in
-    postgres) find_postgres >/dev/null ;;
+    postgres) find_postgres ;;
     cc) command -v "${CC:-gcc}" >/dev/null || command -v cc >/dev/null ;;
     *) echo "setup: unknown program \"$1\"" >&2 && exit 2 ;;
   esac
