@@ -1,0 +1,94 @@
+package natsd
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	relayAccount = "RELAY"
+	debugAccount = "DEBUG"
+
+	relayUser = "relay"
+	debugUser = "debug"
+	gateUser  = "gate"
+)
+
+// viewExports are the requests of RELAY that account DEBUG may send by itself, and
+// whether one request has many answers.
+var viewExports = []struct {
+	subject string
+	many    bool
+}{
+	{"$JS.API.INFO", false},
+	{"$JS.API.STREAM.NAMES", false},
+	{"$JS.API.STREAM.LIST", false},
+	{"$JS.API.STREAM.INFO.*", false},
+	{"$JS.API.STREAM.MSG.GET.*", false},
+	{"$JS.API.DIRECT.GET.>", true},
+	{"$JS.API.CONSUMER.NAMES.*", false},
+	{"$JS.API.CONSUMER.LIST.*", false},
+	{"$JS.API.CONSUMER.INFO.*.*", false},
+	{"$JS.API.CONSUMER.MSG.NEXT.*.*", true},
+	// Only consumers hold what an acknowledgement changes: rows of an inbox leave it by
+	// age and number alone.
+	{"$JS.ACK.>", false},
+}
+
+// gateSubjects are the requests that the gate answers in account DEBUG.
+var gateSubjects = []string{
+	"$JS.API.CONSUMER.CREATE.>",
+	"$JS.API.CONSUMER.DURABLE.CREATE.*.*",
+	"$JS.API.CONSUMER.DELETE.*.*",
+}
+
+const liveSubjects = "live.>"
+
+// secrets are the users' passwords: base64url, so they need no quoting.
+type secrets struct{ relay, debug, gate string }
+
+// accountsConfig is the part of the server's configuration that says who may do what.
+func accountsConfig(s secrets) string {
+	var exports, imports strings.Builder
+	for _, e := range viewExports {
+		response := "singleton"
+		if e.many {
+			response = "stream"
+		}
+		fmt.Fprintf(&exports, "{service: %q, response: %s, accounts: [%s]}\n", e.subject, response, debugAccount)
+		fmt.Fprintf(&imports, "{service: {account: %s, subject: %q}}\n", relayAccount, e.subject)
+	}
+	var publish []string
+	for _, e := range viewExports {
+		publish = append(publish, fmt.Sprintf("%q", e.subject))
+	}
+	for _, subject := range gateSubjects {
+		publish = append(publish, fmt.Sprintf("%q", subject))
+	}
+	return fmt.Sprintf(`
+accounts {
+  %[1]s {
+    jetstream: enabled
+    users: [{user: %[3]s, password: %[6]q}]
+    exports: [
+      {stream: %[9]q, accounts: [%[2]s]}
+      %[10]s
+    ]
+  }
+  %[2]s {
+    users: [
+      {user: %[5]s, password: %[8]q, allowed_connection_types: ["IN_PROCESS"]}
+      {user: %[4]s, password: %[7]q, permissions: {
+        publish: {allow: [%[12]s]}
+        subscribe: {allow: [%[9]q, "_INBOX.>"]}
+      }}
+    ]
+    imports: [
+      {stream: {account: %[1]s, subject: %[9]q}}
+      %[11]s
+    ]
+  }
+}
+`, relayAccount, debugAccount, relayUser, debugUser, gateUser, s.relay, s.debug, s.gate,
+		liveSubjects, exports.String(), imports.String(), strings.Join(publish, ", "))
+}
