@@ -96,13 +96,12 @@ func ParseServer(data []byte) (ServerFrame, error) {
 	if len(data) > MaxServerMessage {
 		return ServerFrame{}, fmt.Errorf("%w: %s", ErrServerFrame, faultErrors[faultSize].Detail)
 	}
-	var o object
-	if f := o.scan(data, MaxDepth+1); f != faultNone {
+	var r serverReader
+	if f := r.object.scan(data, MaxDepth+1); f != faultNone {
 		return ServerFrame{}, fmt.Errorf("%w: %s", ErrServerFrame, faultErrors[f].Detail)
 	}
-	r := serverReader{object: &o}
-	frame := ServerFrame{Raw: data, TypeName: r.text(inType)}
-	frame.Type = serverType(frame.TypeName)
+	frame := ServerFrame{Raw: data}
+	r.readType(&frame)
 	r.read(&frame)
 	if r.bad != "" {
 		return ServerFrame{}, fmt.Errorf("%w: %s of %s is missing or wrong", ErrServerFrame, r.bad, frame.Type)
@@ -110,19 +109,24 @@ func ParseServer(data []byte) (ServerFrame, error) {
 	return frame, nil
 }
 
-func serverType(name string) ServerType {
-	for t, known := range serverTypes {
-		if known == name && t > 0 {
-			return ServerType(t)
-		}
-	}
-	return ServerUnknown
-}
-
 // serverReader reads members and keeps the first that is missing or wrong.
 type serverReader struct {
-	object *object
+	object object
 	bad    string
+}
+
+func (r *serverReader) readType(frame *ServerFrame) {
+	text, ok := r.object.text(inType)
+	if !ok {
+		r.refuse(inType)
+	}
+	for t, name := range serverTypes {
+		if string(text) == name && t > 0 {
+			frame.Type, frame.TypeName = ServerType(t), name
+			return
+		}
+	}
+	frame.Type, frame.TypeName = ServerUnknown, string(text)
 }
 
 func (r *serverReader) read(frame *ServerFrame) {
