@@ -47,10 +47,17 @@ func (l *serverLog) line(level slog.Level, format string, v []any) {
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.line(slog.LevelDebug, format, v) }
-func (l *serverLog) Warnf(format string, v ...any)   { l.line(slog.LevelWarn, format, v) }
-func (l *serverLog) Errorf(format string, v ...any)  { l.line(slog.LevelError, format, v) }
-func (l *serverLog) Debugf(format string, v ...any)  { l.line(slog.LevelDebug, format, v) }
-func (l *serverLog) Tracef(string, ...any)           {} // would print payloads; never turned on
+
+func (l *serverLog) Warnf(format string, v ...any) {
+	// Ours are random and never typed by anyone: bcrypt would only slow connecting down.
+	if !strings.HasPrefix(format, "Plaintext passwords detected") {
+		l.line(slog.LevelWarn, format, v)
+	}
+}
+
+func (l *serverLog) Errorf(format string, v ...any) { l.line(slog.LevelError, format, v) }
+func (l *serverLog) Debugf(format string, v ...any) { l.line(slog.LevelDebug, format, v) }
+func (l *serverLog) Tracef(string, ...any)          {} // would print payloads; never turned on
 
 // Fatalf must not call the server: some callers hold its lock.
 func (l *serverLog) Fatalf(format string, v ...any) {

@@ -75,7 +75,8 @@ type Server struct {
 	log     *slog.Logger
 	lines   *serverLog
 	secrets secrets
-	dir     string        // <data>/nats
+	dir     string // <data>/nats
+	gate    *gate
 	started chan struct{} // closed when the server's Start has returned
 
 	closeOnce sync.Once
@@ -128,6 +129,9 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 	err = s.awaitReady(ctx)
 	if err == nil {
 		err = s.checkStreams()
+	}
+	if err == nil {
+		s.gate, err = s.openGate()
 	}
 	if err == nil {
 		err = s.writeFiles(cfg)
@@ -310,6 +314,7 @@ func (s *Server) shutdown() {
 	s.closeOnce.Do(func() {
 		go func() {
 			defer close(s.closed)
+			s.gate.close()
 			s.ns.Shutdown()
 			s.ns.WaitForShutdown()
 			<-s.started
