@@ -45,7 +45,10 @@ func (k *keeper) run(ctx context.Context) {
 				continue
 			}
 			k.node.log.Info("connection to NATS is back; looking everything up again")
-			k.node.cfg.Applier.Resync()
+			select {
+			case k.node.resync <- struct{}{}:
+			default: // one waits already
+			}
 		case <-timer.C:
 		}
 		k.step(ctx)
@@ -181,9 +184,31 @@ func (k *keeper) acquire(ctx context.Context) error {
 	k.key, k.revision, k.value = key, revision, value
 	n.leaseKey.Store(&key)
 	n.cfg.Applier.Resync()
+	if n.now()-sent > n.cfg.RenewEvery { // that took long
+		sent = n.now()
+		if k.revision, err = n.leases.Update(attempt, key, value, revision); err != nil {
+			k.deleteLater(key)
+			k.key = ""
+			n.leaseKey.Store(nil)
+			return err
+		}
+	}
 	k.extend(sent)
 	n.log.Info("lease acquired", "lease", key)
 	return nil
+}
+
+// resyncs tells the Applier that changes may have been missed, apart from the
+// renewals, which must not wait for it.
+func (n *Node) resyncs(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.resync:
+			n.cfg.Applier.Resync()
+		}
+	}
 }
 
 // logFailure logs the first failure of a row of failures.

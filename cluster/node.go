@@ -117,6 +117,7 @@ type Node struct {
 	wg      sync.WaitGroup
 	control *nats.Subscription
 	status  chan nats.Status
+	resync  chan struct{} // one slot
 }
 
 // Start joins the cluster: it makes the buckets where they are missing, listens for
@@ -134,6 +135,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		instance: uuid.NewString(),
 		base:     time.Now(),
 		peers:    peers{seen: make(map[string]sighting)},
+		resync:   make(chan struct{}, 1),
 	}
 	n.metrics = newMetrics(n.Held)
 	if err := n.metrics.register(cfg.Registerer); err != nil {
@@ -176,6 +178,7 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	n.wg.Go(func() { keeper.run(n.ctx) })
 	n.wg.Go(func() { n.reap(n.ctx) })
+	n.wg.Go(func() { n.resyncs(n.ctx) })
 	return nil
 }
 
