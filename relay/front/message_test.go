@@ -1,0 +1,130 @@
+package front_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+func TestEchoOfEveryLength(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		c := startServer(t, p, nil).dial(t)
+		for _, n := range []int{0, 1, 2, 124, 125, 126, 127, 128, 8191, 8192, 8193, 65_535, wire.MaxMessage} {
+			msg := strings.Repeat("*", n)
+			c.write(text(msg))
+			c.requireText(msg)
+		}
+	})
+}
+
+// The first frame may come in the packet of the upgrade request (FAULTS A01).
+func TestFrameBehindTheRequest(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		s := startServer(t, p, nil)
+		for range 100 {
+			c := s.dialRaw(t)
+			c.write(join([]byte(upgradeRequest+"\r\n"), text("hello")))
+			c.readUpgrade()
+			c.requireText("hello")
+			require.NoError(t, c.Close())
+		}
+		whole := text(strings.Repeat("h", 300))
+		for cut := 1; cut < 9; cut++ {
+			c := s.dialRaw(t)
+			c.write(join([]byte(upgradeRequest+"\r\n"), whole[:cut]))
+			c.readUpgrade()
+			c.write(whole[cut:])
+			c.requireText(strings.Repeat("h", 300))
+		}
+	})
+}
+
+// Several frames in one segment are all handled, also when the peer shuts its side
+// right behind them (FAULTS A03).
+func TestFramesInOneSegment(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		for _, shut := range []bool{false, true} {
+			s := startServer(t, p, nil)
+			c := s.dial(t)
+			var all [][]byte
+			for i := range 10 {
+				all = append(all, text(strings.Repeat("m", i*100)))
+			}
+			c.write(join(all...))
+			if shut {
+				c.shutWrite()
+			}
+			for i := range 10 {
+				c.requireText(strings.Repeat("m", i*100))
+			}
+			if shut {
+				c.requireEnd()
+				s.handler.peer(t, 0).requireClosed(t, 0)
+			}
+			require.Equal(t, 10, s.handler.peer(t, 0).count())
+		}
+	})
+}
+
+func TestPingsAndPongs(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		c := startServer(t, p, nil).dial(t)
+		for _, payload := range []string{"", "hello", "\x00\xff\xfe", strings.Repeat("p", 125)} {
+			c.write(frame(ws.OpPing, true, []byte(payload)))
+			c.requirePong(payload)
+		}
+		c.write(frame(ws.OpPong, true, []byte("unsolicited")))
+		var pings [][]byte
+		for range 300 { // more than a write queue holds
+			pings = append(pings, frame(ws.OpPing, true, []byte("many")))
+		}
+		c.write(join(pings...))
+		for range 300 {
+			c.requirePong("many")
+		}
+	})
+}
+
+// Nothing behind a Close in the read buffer is handed over.
+func TestNothingFollowsClose(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		s := startServer(t, p, nil)
+		c := s.dial(t)
+		c.write(join(text("one"), text("close"), text("two"), text("three")))
+		c.requireText("one")
+		c.requireClose(wire.CloseAuth, wire.ReasonAuth)
+		s.handler.peer(t, 0).requireClosed(t, wire.CloseAuth)
+		require.Equal(t, 2, s.handler.peer(t, 0).count())
+	})
+}
+
+func TestPeerCloses(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		s := startServer(t, p, nil)
+		for i, code := range []uint16{1000, 1001, 1003, 1007, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999} {
+			c := s.dial(t)
+			c.write(frame(ws.OpClose, true, closeBody(code, "bye")))
+			began := time.Now()
+			c.requireClose(wire.CloseCode(code), "")
+			require.Less(t, time.Since(began), time.Second)
+			s.handler.peer(t, i).requireClosed(t, wire.CloseCode(code))
+		}
+		c := s.dial(t)
+		c.write(frame(ws.OpClose, true, nil))
+		f := c.read()
+		require.Equal(t, ws.OpClose, f.Header.OpCode)
+		require.Empty(t, f.Payload)
+		c.requireEnd()
+	})
+}
