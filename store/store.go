@@ -14,6 +14,7 @@ var (
 	ErrNotFound        = errors.New("not found")
 	ErrUnauthenticated = errors.New("credential is not valid")
 	ErrConflict        = errors.New("the state changed or does not allow this")
+	ErrInvalid         = errors.New("invalid argument")
 )
 
 // Credentials answers hello.
@@ -39,10 +40,16 @@ type Rosters interface {
 type History interface {
 	// AppendMessage stores the message durably before it returns. The same id, sender and
 	// bytes again: Appended.Duplicate. The same id with other bytes or of another
-	// sender: a *wire.Error with HistoryConflict. Other typed refusals are
-	// *wire.Error too. On any other error the message may or may not be stored.
-	// Concurrent calls share commits. The message's slices are not used after the
-	// call returns.
+	// sender: a *wire.Error with HistoryConflict. A shape that history does not take (a
+	// notice, an id that is not 1 to 128 printable ASCII characters, no bytes or more
+	// than wire.MaxMessage): a *wire.Error with MalformedRequest. Refused without being
+	// stored, too: ErrNotFound for a room the tenant does not have or a sender who is
+	// not a current participant of it, ErrConflict for an archived room. On any other
+	// error the message may or may not be stored, and the same call again finds out.
+	//
+	// Concurrent calls share commits. A call whose context ends while its message is
+	// being written waits for the outcome, which is bounded. The message's slices are
+	// not used after the call returns.
 	AppendMessage(ctx context.Context, m Message) (Appended, error)
 }
 
@@ -70,31 +77,41 @@ type Operator interface {
 	// DefaultTenant returns the tenant operator commands act in, made at first use.
 	DefaultTenant(ctx context.Context) (uuid.UUID, error)
 
+	// CreateRoom makes a room in state CREATED: ErrNotFound for the tenant, ErrInvalid
+	// for an unknown or missing kind, scheme or policy, or for the double ratchet
+	// outside a direct room.
 	CreateRoom(ctx context.Context, room NewRoom) (Room, error)
 	// FindRoom: ErrNotFound when the tenant has no such room.
 	FindRoom(ctx context.Context, tenant, room uuid.UUID) (Room, error)
 	// FindParticipant: ErrNotFound; a removed participant is not found.
 	FindParticipant(ctx context.Context, tenant, participant uuid.UUID) (Participant, error)
 
-	// AddParticipant: ErrNotFound for the room or device; ErrConflict for a device that
-	// is not ACTIVE, is already in the room, an archived room, a full room
-	// (MaxParticipants) or a direct room that has its two participants or that role.
+	// AddParticipant: ErrInvalid for the role; ErrNotFound for the room or device;
+	// ErrConflict for a device that is not ACTIVE, is already in the room, an archived
+	// room, a full room (MaxParticipants) or a direct room, which takes one owner or
+	// controller and one agent, that has its two participants or that role. The first
+	// participant makes a CREATED room ACTIVE. A device that was removed may be added
+	// again, as another participant.
 	AddParticipant(ctx context.Context, p NewParticipant) (Participant, error)
 	// RemoveParticipant ends the membership and every credential of it; the returned
 	// room has the new version. ErrNotFound when it is not a current participant of that room.
 	RemoveParticipant(ctx context.Context, tenant, room, participant uuid.UUID) (Room, error)
 
-	// MintCredential stores a credential for a current participant of an ACTIVE device.
+	// MintCredential stores a credential for a current participant of an ACTIVE device:
+	// ErrNotFound for the participant, ErrConflict for the device's state or a token
+	// that was used before, ErrInvalid for the kind or a ttl that is not positive.
 	MintCredential(ctx context.Context, tenant, participant uuid.UUID, kind CredentialKind, token TokenHash, ttl time.Duration) (Credential, error)
 	// RevokeCredential returns the revoked credentials: none when it was revoked or expired
 	// before, ErrNotFound when there never was one.
 	RevokeCredential(ctx context.Context, tenant, credential uuid.UUID) ([]Credential, error)
-	// RevokeParticipantCredentials revokes all of a participant's credentials.
+	// RevokeParticipantCredentials revokes all of a participant's credentials and
+	// returns those it revoked; ErrNotFound when the tenant never had that participant.
 	RevokeParticipantCredentials(ctx context.Context, tenant, participant uuid.UUID) ([]Credential, error)
 
-	// SetFrozen freezes or thaws the tenant's network and returns nothing else; setting
-	// what is already so is no error.
+	// SetFrozen freezes or thaws the tenant's network; setting what is already so is no
+	// error. ErrNotFound for the tenant.
 	SetFrozen(ctx context.Context, tenant uuid.UUID, frozen bool) error
+	// Frozen: ErrNotFound for the tenant.
 	Frozen(ctx context.Context, tenant uuid.UUID) (bool, error)
 }
 
@@ -102,10 +119,17 @@ type Operator interface {
 // (1,000 messages) with room to spare; above it adding a member is refused.
 const MaxParticipants = 500
 
+// Versions lets a node notice changes whose announcement it missed.
+type Versions interface {
+	// RoomVersions returns Room.Version of those of the rooms that the tenant has.
+	RoomVersions(ctx context.Context, tenant uuid.UUID, rooms []uuid.UUID) (map[uuid.UUID]int64, error)
+}
+
 // Store is the sum of the roles.
 type Store interface {
 	Credentials
 	Rosters
+	Versions
 	History
 	Operator
 	// Ping reports whether the store answers and accepts writes.

@@ -1,0 +1,21 @@
+-- name: ParticipantCreate :one
+INSERT INTO participants (tenant_id, id, room_id, device_id, role)
+VALUES (@tenant_id, @id, @room_id, @device_id, @role)
+RETURNING joined_at;
+
+-- name: ParticipantByID :one
+SELECT tenant_id, id, room_id, device_id, role, joined_at
+FROM participants
+WHERE tenant_id = @tenant_id AND id = @id AND left_at IS NULL;
+
+-- name: ParticipantExisted :one
+SELECT EXISTS (SELECT FROM participants WHERE tenant_id = @tenant_id AND id = @id);
+
+-- name: ParticipantRoles :many
+-- The roles of a room's current participants, one row each.
+SELECT role FROM participants
+WHERE tenant_id = @tenant_id AND room_id = @room_id AND left_at IS NULL;
+
+-- name: ParticipantLeave :execrows
+UPDATE participants SET left_at = now()
+WHERE tenant_id = @tenant_id AND room_id = @room_id AND id = @id AND left_at IS NULL;

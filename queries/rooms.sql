@@ -1,0 +1,43 @@
+-- name: RoomCreate :one
+INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages)
+VALUES (@tenant_id, @id, @kind, @scheme, @private_messages)
+RETURNING tenant_id, id, kind, scheme, private_messages, state, version, created_at;
+
+-- name: RoomByID :one
+SELECT tenant_id, id, kind, scheme, private_messages, state, version, created_at
+FROM rooms WHERE tenant_id = @tenant_id AND id = @id;
+
+-- name: RoomLock :one
+-- Makes changes of one room follow one another. Every change takes this lock first.
+SELECT tenant_id, id, kind, scheme, private_messages, state, version, created_at
+FROM rooms WHERE tenant_id = @tenant_id AND id = @id FOR UPDATE;
+
+-- name: RoomMove :one
+-- One step of the room's state machine, which is also a change of the room; no row
+-- when the table has no such move.
+UPDATE rooms r SET state = t.to_state, version = r.version + 1,
+       archived_at = CASE WHEN t.to_state = 'ARCHIVED' THEN now() END
+FROM state_transition t
+WHERE r.tenant_id = @tenant_id AND r.id = @id
+  AND t.machine = 'room' AND t.from_state = r.state AND t.event = @event
+RETURNING r.state, r.version;
+
+-- name: RoomTouch :one
+-- A change of the roster that leaves the state as it is.
+UPDATE rooms SET version = version + 1
+WHERE tenant_id = @tenant_id AND id = @id
+RETURNING version;
+
+-- name: RoomVersions :many
+SELECT id, version FROM rooms
+WHERE tenant_id = @tenant_id AND id = ANY(@ids::uuid[]);
+
+-- name: RoomRoster :many
+-- The room, once per current participant, or once with no participant.
+SELECT r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.created_at,
+       p.id AS participant_id, p.device_id, p.role, p.joined_at
+FROM rooms r
+LEFT JOIN participants p
+       ON p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL
+WHERE r.tenant_id = @tenant_id AND r.id = @id
+ORDER BY p.joined_at, p.id;

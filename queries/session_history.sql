@@ -1,0 +1,75 @@
+-- name: HistoryInsert :one
+-- Stores the rows whose sender is a current member of an unarchived room and whose id
+-- is new in the room. "stored" counts them; where that is fewer than were sent, rooms
+-- and ids name them. The keys of one call are distinct.
+WITH stored AS (
+    INSERT INTO session_history (tenant_id, room_id, message_id, sender_id, kind, gen, kid, envelope)
+    SELECT @tenant_id, m.room_id, m.message_id, m.sender_id, m.kind, m.gen, m.kid, m.envelope
+    FROM (
+        SELECT unnest(@room_ids::uuid[]) AS room_id, unnest(@message_ids::text[]) AS message_id,
+               unnest(@sender_ids::uuid[]) AS sender_id, unnest(@kinds::text[]) AS kind,
+               unnest(@gens::bigint[]) AS gen, unnest(@kids::bytea[]) AS kid,
+               unnest(@envelopes::bytea[]) AS envelope
+    ) m
+    JOIN participants p ON p.tenant_id = @tenant_id AND p.room_id = m.room_id
+                       AND p.id = m.sender_id AND p.left_at IS NULL
+    JOIN rooms r ON r.tenant_id = @tenant_id AND r.id = m.room_id AND r.state <> 'ARCHIVED'
+    ON CONFLICT ON CONSTRAINT session_history_pk DO NOTHING
+    RETURNING room_id, message_id
+)
+SELECT count(*)::bigint AS stored,
+       (CASE WHEN count(*) < cardinality(@message_ids::text[]) THEN array_agg(s.room_id) END)::uuid[] AS rooms,
+       (CASE WHEN count(*) < cardinality(@message_ids::text[]) THEN array_agg(s.message_id) END)::text[] AS ids
+FROM stored s;
+
+-- name: HistoryVerdicts :many
+-- Why rows were not stored, in the order they are asked for.
+SELECT (r.id IS NOT NULL)::boolean AS room_known,
+       coalesce(r.state = 'ARCHIVED', false)::boolean AS archived,
+       (p.id IS NOT NULL)::boolean AS member,
+       (h.message_id IS NOT NULL)::boolean AS stored,
+       coalesce(h.sender_id = m.sender_id AND h.envelope = m.envelope, false)::boolean AS same
+FROM (
+    SELECT generate_subscripts(@message_ids::text[], 1) AS n,
+           unnest(@room_ids::uuid[]) AS room_id, unnest(@message_ids::text[]) AS message_id,
+           unnest(@sender_ids::uuid[]) AS sender_id, unnest(@envelopes::bytea[]) AS envelope
+) m
+LEFT JOIN rooms r ON r.tenant_id = @tenant_id AND r.id = m.room_id
+LEFT JOIN participants p ON p.tenant_id = @tenant_id AND p.room_id = m.room_id
+                        AND p.id = m.sender_id AND p.left_at IS NULL
+LEFT JOIN session_history h ON h.tenant_id = @tenant_id AND h.room_id = m.room_id
+                           AND h.message_id = m.message_id
+ORDER BY m.n;
+
+-- name: HistoryOverfull :many
+-- The rooms of one page that hold rows outside the window.
+SELECT page.id, page.excess::boolean AS excess
+FROM (
+    SELECT r.id,
+           (EXISTS (SELECT FROM session_history h WHERE h.tenant_id = @tenant_id AND h.room_id = r.id
+                    ORDER BY h.position DESC OFFSET @keep::bigint)
+            OR coalesce((SELECT h.received_at FROM session_history h
+                         WHERE h.tenant_id = @tenant_id AND h.room_id = r.id
+                         ORDER BY h.position LIMIT 1)
+                        < now() - make_interval(secs => @max_age_seconds::double precision), false)) AS excess
+    FROM rooms r
+    WHERE r.tenant_id = @tenant_id AND r.id > @after
+    ORDER BY r.id LIMIT @page
+) page
+ORDER BY page.id;
+
+-- name: HistoryPrune :execrows
+-- Deletes the oldest rows of a room that lie outside the window, at most @batch of them.
+DELETE FROM session_history d
+WHERE d.tenant_id = @tenant_id AND d.room_id = @room_id AND d.position IN (
+    SELECT o.position
+    FROM (
+        SELECT h.position, h.received_at FROM session_history h
+        WHERE h.tenant_id = @tenant_id AND h.room_id = @room_id
+        ORDER BY h.position LIMIT @batch
+    ) o
+    WHERE o.received_at < now() - make_interval(secs => @max_age_seconds::double precision)
+       OR o.position <= (
+           SELECT h.position FROM session_history h
+           WHERE h.tenant_id = @tenant_id AND h.room_id = @room_id
+           ORDER BY h.position DESC OFFSET @keep::bigint LIMIT 1));

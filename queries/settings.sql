@@ -1,0 +1,49 @@
+-- name: SettingsApply :exec
+-- Says who acts, for the current transaction only. The role is set again here since
+-- a pooler between us and the server may have given us another session.
+SELECT set_config('role', 'relay_service', true),
+       set_config('relay.tenant', @tenant::text, true),
+       set_config('relay.actor', @actor::text, true),
+       set_config('relay.device', '', true),
+       set_config('relay.token', @token::text, true),
+       set_config('relay.tenant_name', @tenant_name::text, true);
+
+-- name: SettingsAdoptTenant :exec
+-- Lets the transaction act in the tenant of the one credential that relay.token shows.
+SELECT set_config('relay.tenant', c.tenant_id::text, true),
+       set_config('relay.actor', 'service', true)
+FROM credentials c
+WHERE c.token_hash = @token_hash;
+
+-- name: SessionPosture :one
+-- What the current role could do beside what the policies allow: all must be false.
+-- superuser, bypassrls: the policies would be ignored. owner: it could drop them.
+-- unprotected: a table of this schema does not force row-level security.
+SELECT coalesce(r.rolsuper, true) AS superuser,
+       coalesce(r.rolbypassrls, true) AS bypassrls,
+       EXISTS (
+           SELECT FROM pg_catalog.pg_class c
+           WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+             AND pg_catalog.pg_has_role(current_user, c.relowner, 'MEMBER')) AS owner,
+       EXISTS (
+           SELECT FROM pg_catalog.pg_class c
+           WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+             AND c.relname <> 'goose_db_version'
+             AND NOT (c.relrowsecurity AND c.relforcerowsecurity)) AS unprotected
+FROM pg_catalog.pg_roles r
+WHERE r.rolname = current_user;
+
+-- name: SessionWritable :one
+-- False on a standby or a server that was made read-only.
+SELECT (NOT pg_catalog.pg_is_in_recovery()
+    AND pg_catalog.current_setting('transaction_read_only') = 'off')::boolean AS writable;
+
+-- name: TransactionLock :one
+-- Takes one of the relay's own locks until the transaction ends; false when another holds it.
+SELECT pg_catalog.pg_try_advisory_xact_lock(@key::bigint)::boolean AS locked;
+
+-- name: SessionBegin :exec
+-- What a connection is set to once. The tenant never is: that is the transaction's.
+SELECT set_config('role', 'relay_service', false),
+       set_config('statement_timeout', @timeout_ms::text, false),
+       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, false);
