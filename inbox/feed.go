@@ -1,0 +1,242 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	feedDispatchers = 4
+	feedQueue       = 8192 // live messages waiting per dispatcher
+	// feedSweep is how often subscriptions are checked for dropped messages. A drop
+	// is also reported by the client, but only the first one of a series.
+	feedSweep   = time.Second
+	joinTimeout = 5 * time.Second
+)
+
+// feed is the live feed. Where this process is the only writer, all live messages
+// are its own, and one subscription to all rooms serves any number of joined ones.
+// Elsewhere every joined room has a subscription. No subscription has a goroutine:
+// messages go to a few dispatchers by room, so that each room keeps its order.
+type feed struct {
+	conn    *nats.Conn
+	sink    Sink
+	metrics *metrics
+	all     bool // one subscription for all rooms
+
+	mu    sync.RWMutex // guards the following fields
+	rooms map[uuid.UUID]*nats.Subscription
+
+	dispatchers []*dispatcher
+	everything  *nats.Subscription
+	lost        chan struct{} // the connection was lost or messages were dropped
+	closing     chan struct{}
+	wait        sync.WaitGroup
+}
+
+type dispatcher struct {
+	messages chan *nats.Msg
+	missed   chan uuid.UUID
+}
+
+func newFeed(sink Sink, m *metrics, all bool) *feed {
+	f := &feed{
+		sink: sink, metrics: m, all: all,
+		rooms: make(map[uuid.UUID]*nats.Subscription),
+		lost:  make(chan struct{}, 1), closing: make(chan struct{}),
+	}
+	count := feedDispatchers
+	if all {
+		count = 1 // one subscription is one queue
+	}
+	for range count {
+		f.dispatchers = append(f.dispatchers, &dispatcher{
+			messages: make(chan *nats.Msg, feedQueue), missed: make(chan uuid.UUID),
+		})
+	}
+	return f
+}
+
+// options makes the connection report whatever may lose live messages.
+func (f *feed) options() []nats.Option {
+	return []nats.Option{
+		nats.ReconnectHandler(func(*nats.Conn) { f.suspect() }),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) { f.suspect() }),
+	}
+}
+
+func (f *feed) suspect() {
+	select {
+	case f.lost <- struct{}{}:
+	default:
+	}
+}
+
+func (f *feed) start(conn *nats.Conn) error {
+	f.conn = conn
+	if f.all {
+		var err error
+		f.everything, err = conn.ChanSubscribe(livePrefix+"*", f.dispatchers[0].messages)
+		if err == nil {
+			err = conn.Flush()
+		}
+		if err != nil {
+			return fmt.Errorf("subscribe to live messages: %w", err)
+		}
+	}
+	for _, d := range f.dispatchers {
+		f.wait.Go(func() { f.dispatch(d) })
+	}
+	f.wait.Go(f.watch)
+	return nil
+}
+
+// close ends the feed; the connection must be closed already, or be closed next.
+func (f *feed) close() {
+	close(f.closing)
+	f.wait.Wait()
+}
+
+func (f *feed) dispatcherOf(room uuid.UUID) *dispatcher {
+	return f.dispatchers[int(room[15])%len(f.dispatchers)]
+}
+
+func (f *feed) dispatch(d *dispatcher) {
+	var live Live
+	for {
+		select {
+		case msg := <-d.messages:
+			room, ok := liveRoom(msg.Subject)
+			if !ok || f.all && !f.joined(room) {
+				continue
+			}
+			if parseLive(&live, msg.Data) {
+				live.Room = room
+				f.sink.Deliver(&live)
+			}
+		case room := <-d.missed:
+			f.metrics.missed.Inc()
+			f.sink.Missed(room)
+		case <-f.closing:
+			return
+		}
+	}
+}
+
+func (f *feed) joined(room uuid.UUID) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	_, joined := f.rooms[room]
+	return joined
+}
+
+// watch turns whatever may have lost messages into calls of Missed, each made after
+// the loss, so that reading the inbox then brings what was lost.
+func (f *feed) watch() {
+	dropped := make(map[*nats.Subscription]int)
+	ticker := time.NewTicker(feedSweep)
+	defer ticker.Stop()
+	for {
+		everything := false
+		select {
+		case <-f.lost:
+			everything = f.conn.IsConnected() && f.settled()
+		case <-ticker.C:
+		case <-f.closing:
+			return
+		}
+		if everything {
+			f.missed(f.dispatchers[0], uuid.Nil)
+		}
+		f.sweep(dropped)
+	}
+}
+
+// settled reports that the server has processed the renewed subscriptions.
+func (f *feed) settled() bool { return f.conn.FlushTimeout(5*time.Second) == nil }
+
+func (f *feed) missed(d *dispatcher, room uuid.UUID) {
+	select {
+	case d.missed <- room:
+	case <-f.closing:
+	}
+}
+
+func (f *feed) sweep(dropped map[*nats.Subscription]int) {
+	if f.all {
+		if grown(dropped, f.everything) {
+			f.missed(f.dispatchers[0], uuid.Nil)
+		}
+		return
+	}
+	var rooms []uuid.UUID
+	f.mu.RLock()
+	for room, subscription := range f.rooms {
+		if grown(dropped, subscription) {
+			rooms = append(rooms, room)
+		}
+	}
+	f.mu.RUnlock()
+	for subscription := range dropped {
+		if !subscription.IsValid() {
+			delete(dropped, subscription)
+		}
+	}
+	for _, room := range rooms {
+		f.missed(f.dispatcherOf(room), room)
+	}
+}
+
+func grown(dropped map[*nats.Subscription]int, subscription *nats.Subscription) bool {
+	n, err := subscription.Dropped()
+	if err != nil || n == dropped[subscription] {
+		return false
+	}
+	dropped[subscription] = n
+	return true
+}
+
+var errNotJoined = errors.New("live feed not joined")
+
+// join implements Feed.
+func (f *feed) join(ctx context.Context, room uuid.UUID) error {
+	if f.all {
+		f.mu.Lock()
+		f.rooms[room] = f.everything
+		f.mu.Unlock()
+		return nil
+	}
+	subscription, err := f.conn.ChanSubscribe(liveSubject(room), f.dispatcherOf(room).messages)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotJoined, err)
+	}
+	if err := flush(ctx, f.conn, joinTimeout); err != nil {
+		_ = subscription.Unsubscribe()
+		return fmt.Errorf("%w: %w", errNotJoined, err)
+	}
+	f.mu.Lock()
+	before := f.rooms[room]
+	f.rooms[room] = subscription
+	f.mu.Unlock()
+	if before != nil {
+		_ = before.Unsubscribe()
+	}
+	return nil
+}
+
+// leave implements Feed.
+func (f *feed) leave(room uuid.UUID) {
+	f.mu.Lock()
+	subscription := f.rooms[room]
+	delete(f.rooms, room)
+	f.mu.Unlock()
+	if subscription != nil && !f.all {
+		_ = subscription.Unsubscribe() // an error means that the connection is closed
+	}
+}

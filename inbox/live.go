@@ -1,0 +1,85 @@
+package inbox
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// A live message is one line of text and the payload, so that it reads well in
+// `nats sub 'live.>'`:
+//
+//	<kind> <incarnation> <participant>:<sequence> <participant>:<sequence> ...\n<payload>
+
+var kindNames = [...]string{RowEnvelope: "envelope", RowBoardUpdate: "board.update", RowRoomEvent: "room.event"}
+
+// String is the kind's name: the value of the header Relay-Kind and the first word
+// of a live message.
+func (k RowKind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+func kindOf(name string) (RowKind, bool) {
+	for kind, known := range kindNames {
+		if name == known {
+			return RowKind(kind), true
+		}
+	}
+	return 0, false
+}
+
+// headerKind names the kind of rows that are not envelopes (DESIGN section 5).
+const headerKind = "Relay-Kind"
+
+// appendLive appends the announcement of a stored message. Copies without a
+// sequence were stored and announced before and are left out.
+func appendLive(dst []byte, m *Message, ids []wire.StreamID, announce []bool) []byte {
+	dst = append(dst, m.Kind.String()...)
+	dst = append(dst, ' ')
+	dst = strconv.AppendUint(dst, ids[0].Incarnation, 10)
+	for i, participant := range m.To {
+		if announce != nil && !announce[i] {
+			continue
+		}
+		dst = append(dst, ' ')
+		dst = wire.AppendUUID(dst, participant)
+		dst = append(dst, ':')
+		dst = strconv.AppendUint(dst, ids[i].Sequence, 10)
+	}
+	dst = append(dst, '\n')
+	return append(dst, m.Payload...)
+}
+
+// parseLive reads an announcement into live, reusing its slice of copies. The
+// payload stays in data.
+func parseLive(live *Live, data []byte) bool {
+	line, payload, found := bytes.Cut(data, []byte{'\n'})
+	if !found {
+		return false
+	}
+	name, rest, _ := bytes.Cut(line, []byte{' '})
+	kind, known := kindOf(string(name))
+	number, rest, _ := bytes.Cut(rest, []byte{' '})
+	incarnation, err := strconv.ParseUint(string(number), 10, 64)
+	if !known || err != nil {
+		return false
+	}
+	live.Kind, live.Payload, live.Copies = kind, payload, live.Copies[:0]
+	for len(rest) > uuidLength {
+		participant, ok := wire.ParseUUID(rest[:uuidLength])
+		if !ok || rest[uuidLength] != ':' {
+			return false
+		}
+		number, rest, _ = bytes.Cut(rest[uuidLength+1:], []byte{' '})
+		sequence, err := strconv.ParseUint(string(number), 10, 64)
+		if err != nil {
+			return false
+		}
+		live.Copies = append(live.Copies, Copy{Participant: participant, ID: wire.StreamID{Incarnation: incarnation, Sequence: sequence}})
+	}
+	return len(rest) == 0 && len(live.Copies) > 0
+}
