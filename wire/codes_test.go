@@ -21,6 +21,9 @@ func TestCodesAreWhatTheyWere(t *testing.T) {
 	for _, info := range wire.Codes() {
 		fmt.Fprintf(&table, "%s\t%s\t%d\t%d\t%t\n", info.Frame, info.Code, info.Close, info.Status, info.Resend)
 	}
+	for _, info := range wire.Closes() {
+		fmt.Fprintf(&table, "close\t%d\t%s\t%t\n", info.Code, info.Reason, info.Again)
+	}
 	want, err := os.ReadFile("testdata/codes.txt")
 	require.NoError(t, err)
 	require.Equal(t, string(want), table.String())
@@ -41,6 +44,30 @@ func TestCodesAreWellFormed(t *testing.T) {
 	}
 	_, ok := wire.Lookup("no_such_code")
 	require.False(t, ok)
+}
+
+// A nack that is followed by a close has the same reason there (DESIGN section 6,
+// "Admission"), and every close code has a row.
+func TestClosesMatchCodes(t *testing.T) {
+	rows, known := map[wire.CloseInfo]bool{}, map[wire.CloseCode]bool{}
+	for _, info := range wire.Closes() {
+		key := wire.CloseInfo{Code: info.Code, Reason: info.Reason}
+		require.False(t, rows[key], "%d %s twice", info.Code, info.Reason)
+		rows[key], known[info.Code] = true, true
+		require.LessOrEqual(t, len(info.Reason), 123, "RFC 6455 section 5.5")
+		require.Regexp(t, `^(hello|[A-Z]).*\.$`, info.Text)
+	}
+	for _, info := range wire.Codes() {
+		if info.Close != 0 {
+			require.True(t, rows[wire.CloseInfo{Code: info.Close, Reason: string(info.Code)}], info.Code)
+		}
+	}
+	for _, code := range []wire.CloseCode{
+		wire.CloseGoingAway, wire.CloseProtocolError, wire.CloseUnsupportedData, wire.CloseInvalidUTF8, wire.ClosePolicy,
+		wire.CloseTooLarge, wire.CloseFrozen, wire.CloseQuota, wire.CloseAuth,
+	} {
+		require.True(t, known[code], "%d", code)
+	}
 }
 
 // RELAY: the refusals of the history store, each with its one status.
