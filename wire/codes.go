@@ -46,12 +46,13 @@ const (
 
 // Codes of HTTP answers that are not also nack reasons.
 const (
-	Unauthorized Code = "unauthorized"
-	Forbidden    Code = "forbidden"
-	NotFound     Code = "not_found"
-	Conflict     Code = "conflict"
-	TooLarge     Code = "too_large"
-	Internal     Code = "internal"
+	Unauthorized     Code = "unauthorized"
+	Forbidden        Code = "forbidden"
+	NotFound         Code = "not_found"
+	MethodNotAllowed Code = "method_not_allowed"
+	Conflict         Code = "conflict"
+	TooLarge         Code = "too_large"
+	Internal         Code = "internal"
 )
 
 // CloseCode is a WebSocket close code the relay sends.
@@ -133,6 +134,7 @@ var codes = []CodeInfo{
 	{Unauthorized, "http", 0, http.StatusUnauthorized, false, "No token, or one that is not valid now."},
 	{Forbidden, "http", 0, http.StatusForbidden, false, "The caller may not do this."},
 	{NotFound, "http", 0, http.StatusNotFound, false, "There is no such thing for this caller."},
+	{MethodNotAllowed, "http", 0, http.StatusMethodNotAllowed, false, "This address does not take that method."},
 	{Conflict, "http", 0, http.StatusConflict, false, "The state changed, or does not allow this."},
 	{TooLarge, "http", 0, http.StatusRequestEntityTooLarge, false, "The body is larger than this endpoint accepts."},
 	{Internal, "http", 0, http.StatusInternalServerError, true, "A fault of the server; its log has the detail."},
