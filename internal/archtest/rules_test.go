@@ -16,7 +16,7 @@ var layers = []layer{
 	{"wire", nil, "wire knows bytes and nothing else, so that a client needs nothing else either"},
 
 	{"store/postgres/internal/...", nil, "generated code knows the database driver only"},
-	{"store/postgres", []string{"store", "wire", "store/postgres/internal/..."}, "adapters do not know each other"},
+	{"store/postgres", []string{"store", "wire", "schema", "store/postgres/internal/..."}, "adapters do not know each other; this one fits one schema"},
 	{"store/remote", []string{"store", "wire"}, "adapters do not know each other"},
 	{"store/storetest", []string{"store", "wire"}, "the suite knows the contract, not who fulfils it"},
 	{"store", []string{"wire"}, "the domain knows no technology"},
@@ -36,6 +36,8 @@ var layers = []layer{
 
 	{"internal/fault", []string{"store", "inbox", "wire"}, "faults are decorators of the contracts"},
 	{"internal/testkit/...", []string{"..."}, "the whole stack in one process"},
+	{"internal/node", []string{"..."}, "wires one process, for cmd and for tests of the whole"},
+	{"internal/e2e", nil, "tests only"},
 	{"internal/archtest", nil, "looks at the module from outside"},
 	{"internal/doctest", nil, "looks at the module from outside"},
 	{"internal/demo", []string{"client", "wire"}, "the demo is a client of a running relay"},

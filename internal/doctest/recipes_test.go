@@ -1,0 +1,124 @@
+package doctest_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// typePage types the marked blocks of a page, in order, and checks what they print.
+// send is called whenever a block that watches something has begun, so that there is
+// something to see.
+func typePage(t *testing.T, page page, s *terminal, send func()) {
+	t.Helper()
+	var watching []typed
+	count := 0
+	for _, b := range page.shell() {
+		expected, ends := strings.CutPrefix(b.comment, "run: ")
+		until, goesOn := strings.CutPrefix(b.comment, "run until: ")
+		switch {
+		case ends:
+			run := s.enterBlock(t, page.name, b, false)
+			requireEnds(t, run)
+			require.Regexp(t, regexp.MustCompile(expected), run.said(t), run.where())
+		case goesOn:
+			run := s.enterBlock(t, page.name, b, true)
+			run.block.comment = until
+			watching = append(watching, run)
+			send()
+		default:
+			continue
+		}
+		count++
+	}
+	require.Positive(t, count, "%s has no block to run", page.name)
+	for _, run := range watching {
+		wanted := regexp.MustCompile(run.block.comment)
+		if !waitFor(blockTimeout, func() bool { send(); return wanted.MatchString(run.said(t)) }) {
+			t.Errorf("%s: what it printed does not match %q:\n%s", run.where(), run.block.comment, run.said(t))
+		}
+		s.end(t, run)
+	}
+}
+
+func requireEnds(t *testing.T, run typed) {
+	t.Helper()
+	if !waitFor(blockTimeout, func() bool { _, err := os.Stat(run.code); return err == nil }) {
+		t.Fatalf("%s: it does not end; so far:\n%s", run.where(), run.said(t))
+	}
+	code, err := os.ReadFile(run.code)
+	require.NoError(t, err)
+	require.Equal(t, "0", strings.TrimSpace(string(code)), "%s: exit code; it printed:\n%s", run.where(), run.said(t))
+}
+
+func waitFor(timeout time.Duration, reached func() bool) bool {
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	for !reached() {
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			return false
+		}
+	}
+	return true
+}
+
+// The README's session, typed by a new user.
+func TestSessionOfTheReadme(t *testing.T) {
+	t.Parallel()
+	p := startPlace(t)
+	typePage(t, readPage(t, filepath.Join(root, "README.md")), p.terminal(t), func() {})
+}
+
+// The recipes of the operations page, with the real nats program. The page uses these
+// variables; it says how a reader sets them.
+func TestRecipesOfTheOperationsPage(t *testing.T) {
+	t.Parallel()
+	p := startPlace(t)
+	alice, bob := p.twoParticipants(t)
+	var inbox struct{ Stream, Subject string }
+	p.operate(t, &inbox, "inbox", "--participant", bob.ParticipantID)
+
+	s := p.terminal(t,
+		"ROOM="+alice.Room, "BOB="+bob.ParticipantID, "STREAM="+inbox.Stream, "SUBJECT="+inbox.Subject)
+	send := func() { alice.send(t, p) }
+	send()
+	typePage(t, readPage(t, filepath.Join(root, "docs", "operations.md")), s, send)
+}
+
+type participant struct {
+	Room          string `json:"-"`
+	ParticipantID string `json:"participant_id"`
+	Credential    string `json:"credential"`
+}
+
+func (p *place) twoParticipants(t *testing.T) (alice, bob participant) {
+	t.Helper()
+	var room struct {
+		ID string `json:"room_id"`
+	}
+	p.operate(t, &room, "room", "create")
+	for _, who := range []*participant{&alice, &bob} {
+		p.operate(t, who, "participant", "add", "--room", room.ID, "--role", "agent")
+		who.Room = room.ID
+	}
+	return alice, bob
+}
+
+// send sends one test envelope to the room.
+func (who participant) send(t *testing.T, p *place) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "bin/peer", "send", "--count", "1")
+	command.Dir, command.Env = p.folder, append(p.env, "PEER_CREDENTIAL="+who.Credential)
+	out, err := command.CombinedOutput()
+	require.NoError(t, err, "peer send: %s", out)
+}
