@@ -120,6 +120,7 @@ func viewerRequest(body []byte) ([]byte, error) {
 	case c.Durable != "" && c.InactiveThreshold == 0:
 		return nil, fmt.Errorf("%w: a durable consumer needs an inactive threshold of at most %s", errRefused, viewerIdleMax)
 	}
+	req.Action = server.ActionCreate // never change one that is there
 	c.MemoryStorage = true
 	c.Metadata = map[string]string{viewerMark: "debug"}
 	b, err := json.Marshal(req)

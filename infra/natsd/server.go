@@ -193,7 +193,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		return fmt.Errorf("wait for recovery of the streams: %w", ctx.Err())
 	}
 	if err := s.lines.failure(); err != nil {
-		return err
+		return fmt.Errorf("server in %s: %w", s.dir, err)
 	}
 	// It has started; this bound is for the accept loop alone.
 	if !s.ns.ReadyForConnections(10 * time.Second) {
