@@ -250,12 +250,12 @@ func testEmpty(t *testing.T, j *inbox.JetStream, _ *recorder) {
 
 func testComplete(t *testing.T, j *inbox.JetStream, sink *recorder) {
 	room, to := uuid.New(), participants(4)
+	require.NoError(t, j.Join(t.Context(), room))
 	payload := []byte("the same bytes")
 	first, err := j.Write(t.Context(), inbox.Message{Room: room, To: to[1:3], Payload: payload})
 	require.NoError(t, err)
 	_, err = j.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("other bytes")})
 	require.NoError(t, err)
-	require.NoError(t, j.Join(t.Context(), room))
 	m := inbox.Message{Room: room, To: to, Payload: payload}
 	ids, err := j.Complete(t.Context(), m)
 	require.NoError(t, err)
@@ -268,16 +268,8 @@ func testComplete(t *testing.T, j *inbox.JetStream, sink *recorder) {
 		require.Len(t, rows, 2)
 		require.Contains(t, []wire.StreamID{rows[0].ID, rows[1].ID}, ids[i])
 	}
-	announced := func() (who []uuid.UUID) { // rows from before Join may or may not come
-		for _, c := range sink.all() {
-			if c.payload == string(payload) {
-				who = append(who, c.participant)
-			}
-		}
-		return who
-	}
-	eventually(t, func() bool { return len(announced()) == 2 }, "live copies of what was missing")
-	require.Equal(t, []uuid.UUID{to[0], to[3]}, announced())
+	eventually(t, func() bool { return len(sink.all()) == 2+4+2 }, "live copies, of what was missing only")
+	require.Equal(t, []uuid.UUID{to[0], to[3]}, []uuid.UUID{sink.all()[6].participant, sink.all()[7].participant})
 
 	var wait sync.WaitGroup // a resend while the first one is under way
 	m.Payload = []byte("sent twice at once")

@@ -26,11 +26,12 @@ type JetStream struct {
 	readers []jetstream.JetStream
 	turn    atomic.Uint32 // whose turn it is among the readers
 
-	closing chan struct{}
-	once    sync.Once
-	stop    context.CancelFunc // ends what still waits
-	warming sync.WaitGroup
-	wait    sync.WaitGroup
+	closing     chan struct{}
+	once        sync.Once
+	stop        context.CancelFunc // ends what still waits
+	stopWarming context.CancelFunc
+	warmed      chan struct{}
+	wait        sync.WaitGroup
 }
 
 var _ Inboxes = (*JetStream)(nil)
@@ -43,7 +44,7 @@ func Open(ctx context.Context, config Config) (*JetStream, error) {
 		return nil, fmt.Errorf("open inboxes: %w", err)
 	}
 	stopped, stop := context.WithCancel(context.Background())
-	j := &JetStream{config: config, closing: make(chan struct{}), stop: stop}
+	j := &JetStream{config: config, closing: make(chan struct{}), warmed: make(chan struct{}), stop: stop}
 	if err := j.open(ctx, stopped); err != nil {
 		stop()
 		j.disconnect()
@@ -80,6 +81,13 @@ func (j *JetStream) open(ctx, stopped context.Context) error {
 	}
 	for _, c := range j.committers {
 		j.wait.Go(c.run)
+	}
+	if j.config.keepsRecent() {
+		warming, stopWarming := context.WithCancel(stopped)
+		j.stopWarming = stopWarming
+		j.warm(warming, infos)
+	} else {
+		close(j.warmed)
 	}
 	return nil
 }
@@ -150,6 +158,9 @@ func (j *JetStream) newCommitter(stopped context.Context, js jetstream.JetStream
 	c.incarnation.Store(incarnationOf(info))
 	c.committed.Store(info.State.LastSeq)
 	c.streamFirst.Store(info.State.FirstSeq)
+	if info.State.Msgs == 0 {
+		c.streamFirst.Store(info.State.LastSeq + 1)
+	}
 	if j.config.keepsRecent() {
 		c.recent = newRecent(j.config.RecentBytes/int64(j.config.Shards), j.config.MaxRows, j.config.MaxAge)
 		c.recent.reset(info.State.LastSeq + 1)
@@ -193,6 +204,9 @@ func (j *JetStream) Close(ctx context.Context) error {
 	var err error
 	j.once.Do(func() {
 		close(j.closing)
+		if j.stopWarming != nil {
+			j.stopWarming()
+		}
 		done := make(chan struct{})
 		go func() {
 			j.wait.Wait()

@@ -364,6 +364,13 @@ func (r *recent) bounds(key inboxKey, now time.Time) recentBounds {
 	return b
 }
 
+// end notes that no row before next follows.
+func (r *recent) end(next uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.skipTo(next)
+}
+
 // prepend puts rows that were read back from the stream before the rows of r: both
 // hold consecutive parts, older ends where r began. It takes older apart.
 func (r *recent) prepend(older *recent) {

@@ -1,0 +1,24 @@
+package inbox
+
+import "github.com/google/uuid"
+
+// Warmed is closed when the newest rows of all streams are back in memory.
+func (j *JetStream) Warmed() <-chan struct{} { return j.warmed }
+
+// ShardOf is the number of a room's stream.
+func (j *JetStream) ShardOf(room uuid.UUID) int { return shardOf(room, len(j.committers)) }
+
+// Low is the low-water sequence of a room's shard.
+func (j *JetStream) Low(room uuid.UUID) uint64 {
+	r := j.committerOf(room).recent
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.low
+}
+
+// SetDepth sets how many groups of a shard may be in flight. Before any write.
+func (j *JetStream) SetDepth(depth int) {
+	for _, c := range j.committers {
+		c.depth = depth
+	}
+}
