@@ -62,11 +62,9 @@ func (a *attempt) store(ctx context.Context) *refusal {
 			write = r.cfg.Inboxes.Complete
 		}
 	}
-	began := time.Now()
 	ids, err := write(ctx, inbox.Message{
 		Room: a.session.room.id, To: a.to, Payload: a.envelope.Raw, Received: a.now,
 	})
-	r.metrics.inboxWrite.Observe(time.Since(began).Seconds())
 	if err != nil {
 		r.log.Warn("inboxes could not be written", "room_id", a.session.room.id, "error", err)
 		return &refusal{code: failed}
@@ -79,7 +77,6 @@ func (a *attempt) store(ctx context.Context) *refusal {
 // else may or may not be stored, and is unavailable.
 func (a *attempt) append(ctx context.Context, id string) (store.Appended, *refusal) {
 	r := a.session.relay
-	began := time.Now()
 	appended, err := r.cfg.Store.AppendMessage(ctx, store.Message{
 		Tenant: a.session.identity.Tenant,
 		Room:   a.session.room.id,
@@ -90,7 +87,6 @@ func (a *attempt) append(ctx context.Context, id string) (store.Appended, *refus
 		KID:    string(a.envelope.KID),
 		Bytes:  a.envelope.Raw,
 	})
-	r.metrics.historyCommit.Observe(time.Since(began).Seconds())
 	if err == nil {
 		return appended, nil
 	}

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,9 +17,6 @@ type metrics struct {
 	nacks         *prometheus.CounterVec
 	errors        *prometheus.CounterVec
 	refusals      *prometheus.CounterVec
-	closes        *prometheus.CounterVec
-	historyCommit prometheus.Histogram
-	inboxWrite    prometheus.Histogram
 	sendToQueued  prometheus.Histogram
 	sendToDeliver prometheus.Histogram
 	liveRows      prometheus.Counter
@@ -49,9 +45,6 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		nacks:         vector("nacks_total", "Nack frames by reason.", "reason"),
 		errors:        vector("errors_total", "Error frames by reason.", "reason"),
 		refusals:      vector("admission_refusals_total", "Envelopes refused, by the admission check.", "check"),
-		closes:        vector("closes_total", "Connections ended, by the close code sent; 0 when the peer vanished.", "code"),
-		historyCommit: seconds("history_commit_seconds", "From asking history to store an envelope to its answer."),
-		inboxWrite:    seconds("inbox_write_seconds", "From asking the inboxes to store an envelope to the last acknowledgement."),
 		sendToQueued:  seconds("send_to_queued_seconds", "From an envelope's arrival to its queued frames."),
 		sendToDeliver: seconds("send_to_deliver_seconds", "From an envelope's arrival, on whichever node, to its live deliver frames on this one."),
 		liveRows:      counter("live_rows_total", "Rows pushed live."),
@@ -82,16 +75,6 @@ func (m *metrics) create() {
 	for _, check := range admission {
 		m.refusals.WithLabelValues(check.name)
 	}
-	for _, code := range []wire.CloseCode{
-		0, wire.CloseGoingAway, wire.CloseProtocolError, wire.CloseUnsupportedData, wire.CloseInvalidUTF8,
-		wire.ClosePolicy, wire.CloseTooLarge, wire.CloseFrozen, wire.CloseQuota, wire.CloseAuth,
-	} {
-		m.closes.WithLabelValues(strconv.Itoa(int(code)))
-	}
-}
-
-func (m *metrics) closed(code wire.CloseCode) {
-	m.closes.WithLabelValues(strconv.Itoa(int(code))).Inc()
 }
 
 func (m *metrics) replayed(live bool, rows int) {

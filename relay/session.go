@@ -118,9 +118,8 @@ func (s *session) quiet() bool {
 }
 
 // Closed takes the session out of everything that knows it.
-func (s *session) Closed(code wire.CloseCode) {
+func (s *session) Closed(wire.CloseCode) {
 	s.closed.Store(true)
-	s.relay.metrics.closed(code)
 	if s.room == nil {
 		return
 	}

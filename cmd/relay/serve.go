@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/peerrelay/peerrelay/internal/node"
+)
+
+// ServeCmd runs the relay.
+type ServeCmd struct {
+	Role string `default:"all" enum:"all" env:"RELAY_ROLE" help:"What this process runs: all of it (front, API, NATS, PostgreSQL)."`
+
+	Listen        string   `default:"127.0.0.1:8787" env:"RELAY_LISTEN" placeholder:"ADDR" help:"Public listener: WebSocket at /v1/relay, API at /v1/, /healthz, /readyz."`
+	MetricsListen string   `default:"127.0.0.1:8788" env:"RELAY_METRICS_LISTEN" placeholder:"ADDR" help:"Metrics and profiles; 'off' for none. Never make it public."`
+	TLSCert       string   `name:"tls-cert" env:"RELAY_TLS_CERT" placeholder:"FILE" type:"path" help:"Certificate of the public listener (PEM)."`
+	TLSKey        string   `name:"tls-key" env:"RELAY_TLS_KEY" placeholder:"FILE" type:"path" help:"Its private key (PEM)."`
+	Origin        []string `env:"RELAY_ORIGIN" placeholder:"URL" help:"Web origin that may open the WebSocket, for example https://app.example. None by default; agents send no Origin."`
+
+	DatabaseURL string `env:"RELAY_DATABASE_URL" placeholder:"URL" help:"An external PostgreSQL 15 or newer, instead of the managed one."`
+	NATSURL     string `name:"nats-url" env:"RELAY_NATS_URL" placeholder:"URL" help:"An external NATS with JetStream, instead of the embedded one."`
+	NATSCreds   string `name:"nats-creds" env:"RELAY_NATS_CREDS" placeholder:"FILE" type:"path" help:"Credentials file for --nats-url."`
+	NATSListen  string `name:"nats-listen" default:"127.0.0.1:0" env:"RELAY_NATS_LISTEN" placeholder:"ADDR" help:"Where the embedded NATS listens for the nats command line; port 0 picks one and keeps it."`
+
+	InboxShards  int    `env:"RELAY_INBOX_SHARDS" default:"${inbox_shards}" placeholder:"N" help:"Streams that hold the inboxes; fixed when they are first created."`
+	InboxSync    string `env:"RELAY_INBOX_SYNC" default:"1s" enum:"1s,always" help:"When stored envelopes are on disk: within a second (1s), or before they are acknowledged (always)."`
+	NATSReplicas int    `name:"nats-replicas" env:"RELAY_NATS_REPLICAS" default:"1" placeholder:"N" help:"Copies of each stream in an external cluster."`
+	RecentBytes  int64  `env:"RELAY_RECENT_BYTES" default:"268435456" placeholder:"BYTES" help:"Memory for the newest inbox rows; -1 for none."`
+
+	AllowDevelopment   bool          `env:"RELAY_ALLOW_DEVELOPMENT" help:"Accept development connections (hello with direct: true)."`
+	EnvelopesPerSecond int           `env:"RELAY_ENVELOPES_PER_SECOND" default:"20" placeholder:"N" help:"Envelopes one participant may send a second."`
+	ParticipantConns   int           `env:"RELAY_PARTICIPANT_CONNS" default:"8" placeholder:"N" help:"Connections of one participant."`
+	TenantConns        int           `env:"RELAY_TENANT_CONNS" default:"1024" placeholder:"N" help:"Connections of one tenant."`
+	NodeConns          int           `env:"RELAY_NODE_CONNS" default:"0" placeholder:"N" help:"Connections of this process; 0: as many as the open-files limit allows."`
+	AddressConns       int           `env:"RELAY_ADDRESS_CONNS" default:"256" placeholder:"N" help:"Sockets of one address that have not said hello."`
+	HistoryRows        int           `env:"RELAY_HISTORY_ROWS" default:"10000" placeholder:"N" help:"Session messages kept per room."`
+	HistoryAge         time.Duration `env:"RELAY_HISTORY_AGE" default:"720h" help:"How long session messages are kept."`
+
+	LogLevel  string `env:"RELAY_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least level that is logged."`
+	LogFormat string `env:"RELAY_LOG_FORMAT" default:"text" enum:"text,json" help:"Form of the log lines on standard error."`
+}
+
+// Help is shown by relay serve --help.
+func (*ServeCmd) Help() string {
+	return `Example:
+
+  relay serve --data ./relay-data
+
+With nothing set it runs everything it needs by itself: an embedded NATS and a PostgreSQL from the installed server programs.`
+}
+
+// startTimeout bounds the bring-up, first initialisation and recovery of large
+// streams included; stopTimeout the shutdown.
+const (
+	startTimeout = 5 * time.Minute
+	stopTimeout  = 30 * time.Second
+)
+
+// Run serves until SIGINT or SIGTERM.
+func (c *ServeCmd) Run(globals *Globals) error {
+	tuneMemory()
+	log := c.logger(os.Stderr)
+	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+
+	starting, cancel := context.WithTimeout(interrupted, startTimeout)
+	defer cancel()
+	began := time.Now()
+	n, err := node.Start(starting, c.config(globals, log))
+	if err != nil {
+		return err
+	}
+	c.announce(os.Stdout, n, time.Since(began))
+
+	var failure error
+	select {
+	case <-interrupted.Done():
+		log.Info("shutting down")
+	case failure = <-n.Failed():
+		log.Error("shutting down", "error", failure)
+	}
+	stop() // a second signal ends the process at once
+	closing, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	return errors.Join(failure, n.Close(closing))
+}
+
+// tuneMemory trades a little CPU for a smaller process: most of it belongs to
+// connections that do nothing. GOGC in the environment decides where it is set.
+func tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(75)
+	}
+}
+
+func (c *ServeCmd) config(globals *Globals, log *slog.Logger) node.Config {
+	return node.Config{
+		Version:            version,
+		Data:               globals.Data,
+		Listen:             c.Listen,
+		MetricsListen:      c.MetricsListen,
+		TLSCert:            c.TLSCert,
+		TLSKey:             c.TLSKey,
+		Origins:            c.Origin,
+		DatabaseURL:        c.DatabaseURL,
+		NATSURL:            c.NATSURL,
+		NATSListen:         c.NATSListen,
+		NATSCreds:          c.NATSCreds,
+		InboxShards:        c.InboxShards,
+		InboxSync:          c.InboxSync,
+		InboxReplicas:      c.NATSReplicas,
+		RecentBytes:        c.RecentBytes,
+		AllowDevelopment:   c.AllowDevelopment,
+		EnvelopesPerSecond: c.EnvelopesPerSecond,
+		ParticipantConns:   c.ParticipantConns,
+		TenantConns:        c.TenantConns,
+		NodeConns:          c.NodeConns,
+		AddressConns:       c.AddressConns,
+		HistoryRows:        c.HistoryRows,
+		HistoryAge:         c.HistoryAge,
+		Logger:             log,
+	}
+}
+
+func (c *ServeCmd) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	if level.UnmarshalText([]byte(c.LogLevel)) != nil {
+		level = slog.LevelInfo
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// announce says what a person does next.
+func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
+	socket, web := "ws", "http"
+	if c.TLSCert != "" {
+		socket, web = "wss", "https"
+	}
+	address := n.Addr().String()
+	var b strings.Builder
+	line := func(name, value string) { fmt.Fprintf(&b, "  %-10s %s\n", name, value) }
+	fmt.Fprintf(&b, "Peer Relay %s is ready after %s.\n\n", version, took.Round(10*time.Millisecond))
+	line("WebSocket", (&url.URL{Scheme: socket, Host: address, Path: "/v1/relay"}).String())
+	line("API", (&url.URL{Scheme: web, Host: address, Path: "/v1/"}).String())
+	if metrics := n.MetricsAddr(); metrics != nil {
+		line("Metrics", (&url.URL{Scheme: "http", Host: metrics.String(), Path: "/metrics"}).String())
+	}
+	line("Data", n.Data())
+	if file := n.ContextFile(); file != "" {
+		line("NATS", "nats --context "+file+" sub 'live.>'")
+	}
+	data := ""
+	if relative, err := filepath.Abs("relay-data"); err != nil || relative != n.Data() {
+		data = " --data " + n.Data()
+	}
+	program := "bin/relay"
+	if !strings.HasSuffix(os.Args[0], program) {
+		program = os.Args[0]
+	}
+	fmt.Fprintf(&b, "\nNext, in another terminal:\n\n")
+	fmt.Fprintf(&b, "  %s%s room create\n", program, data)
+	fmt.Fprintf(&b, "  %s%s participant add --room ROOM_ID --role agent\n", program, data)
+	fmt.Fprintf(&b, "  bin/peer listen --url %s://%s/v1/relay --credential-file FILE\n\n", socket, address)
+	_, _ = io.WriteString(w, b.String())
+}

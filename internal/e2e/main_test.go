@@ -1,0 +1,11 @@
+// Package e2e_test runs a whole relay, on real NATS and PostgreSQL, and looks at it
+// from outside only.
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -1,0 +1,367 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/peerrelay/peerrelay/cluster"
+	"github.com/peerrelay/peerrelay/inbox"
+	"github.com/peerrelay/peerrelay/infra/natsd"
+	"github.com/peerrelay/peerrelay/infra/pgd"
+	"github.com/peerrelay/peerrelay/relay"
+	"github.com/peerrelay/peerrelay/relay/front"
+	"github.com/peerrelay/peerrelay/schema"
+	"github.com/peerrelay/peerrelay/store/postgres"
+)
+
+// Node is a running relay process.
+type Node struct {
+	cfg      Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+
+	lock     *pgd.FolderLock
+	database *pgd.Server   // nil with DatabaseURL
+	nats     *natsd.Server // nil with NATSURL
+	store    *postgres.Store
+	inboxes  *inbox.JetStream
+	bus      *nats.Conn
+	cluster  *cluster.Node
+	late     lateCore
+	core     *relay.Relay
+	front    *front.Front
+	web      *web
+
+	stopping atomic.Bool
+	failed   chan error // something that the node needs ended by itself
+	undo     []step     // what Close ends, last one first
+}
+
+type step struct {
+	name string
+	end  func(context.Context) error
+}
+
+// Start brings everything up. On an error nothing is left running. ctx bounds the
+// bring-up only.
+func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, log: cfg.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 4)}
+	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	defer func() {
+		if err != nil {
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			defer cancel()
+			err = errors.Join(err, n.Close(closing))
+		}
+	}()
+	for _, bring := range []struct {
+		name string
+		up   func(context.Context) error
+	}{
+		{"data folder", n.startFolder},
+		{"listeners", n.startListeners},
+		{"database", n.startDatabase},
+		{"store", n.startStore},
+		{"NATS", n.startNATS},
+		{"inboxes", n.startInboxes},
+		{"cluster", n.startCluster},
+		{"front", n.startFront},
+		{"web", n.startWeb},
+	} {
+		began := time.Now()
+		if err := bring.up(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", bring.name, err)
+		}
+		n.log.Debug("started", "part", bring.name, "took", time.Since(began))
+	}
+	return n, nil
+}
+
+const (
+	closeTimeout = 20 * time.Second // of a bring-up that failed
+	pingTimeout  = 2 * time.Second  // of the database, for one readiness check
+)
+
+// Close ends everything in the order of DESIGN section 7: not ready, no new
+// connections, what is in flight, sockets (1001), NATS, PostgreSQL. It may be
+// called again.
+func (n *Node) Close(ctx context.Context) error {
+	n.stopping.Store(true)
+	var errs []error
+	for i := len(n.undo) - 1; i >= 0; i-- {
+		if err := n.undo[i].end(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", n.undo[i].name, err))
+		}
+	}
+	n.undo = nil
+	return errors.Join(errs...)
+}
+
+// Failed gives an error when a part that the node cannot do without has ended by
+// itself.
+func (n *Node) Failed() <-chan error { return n.failed }
+
+func (n *Node) onClose(name string, end func(context.Context) error) {
+	n.undo = append(n.undo, step{name, end})
+}
+
+func (n *Node) startFolder(context.Context) error {
+	if err := os.MkdirAll(n.cfg.Data, 0o700); err != nil {
+		return err
+	}
+	data, err := filepath.Abs(n.cfg.Data)
+	if err != nil {
+		return err
+	}
+	n.cfg.Data = data
+	if n.lock, err = pgd.Lock(data); err != nil {
+		return err
+	}
+	n.onClose("data folder", func(context.Context) error { return n.lock.Unlock() })
+	if n.cfg.NodeID == "" {
+		n.cfg.NodeID, err = nodeID(data)
+	}
+	return err
+}
+
+// nodeID names this data folder's node, the same after each start.
+func nodeID(data string) (string, error) {
+	path := filepath.Join(data, "keys", "node-id")
+	if known, err := os.ReadFile(path); err == nil {
+		if id, err := uuid.ParseBytes(known); err == nil {
+			return id.String(), nil
+		}
+	}
+	id := uuid.NewString()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	return id, os.WriteFile(path, []byte(id), 0o600)
+}
+
+func (n *Node) startDatabase(ctx context.Context) error {
+	if n.cfg.DatabaseURL != "" {
+		return nil
+	}
+	var err error
+	n.database, err = pgd.Start(ctx, pgd.Config{Dir: n.cfg.Data, Logger: n.log, Roles: []string{schema.ServiceRole}})
+	if err != nil {
+		return err
+	}
+	n.watch("PostgreSQL", n.database.Done())
+	n.onClose("database", n.database.Close)
+	return nil
+}
+
+// watch reports a part that ends before the node does.
+func (n *Node) watch(name string, done <-chan struct{}) {
+	go func() {
+		<-done
+		if !n.stopping.Load() {
+			n.failed <- fmt.Errorf("%s has ended by itself", name)
+		}
+	}()
+}
+
+func (n *Node) startStore(ctx context.Context) error {
+	owner, service := n.cfg.DatabaseURL, n.cfg.DatabaseURL
+	if n.database != nil {
+		owner, service = n.database.URL(), n.database.URLAs(schema.ServiceRole)
+	}
+	if err := schema.Up(ctx, owner); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	var err error
+	n.store, err = postgres.Open(ctx, postgres.Config{
+		URL:        service,
+		Timeout:    n.cfg.StoreTimeout,
+		Logger:     n.log,
+		Registerer: n.registry,
+		History:    postgres.HistoryConfig{KeepRows: n.cfg.HistoryRows, KeepFor: n.cfg.HistoryAge},
+	})
+	if err != nil {
+		return err
+	}
+	n.onClose("store", func(context.Context) error { n.store.Close(); return nil })
+	return nil
+}
+
+func (n *Node) startNATS(ctx context.Context) error {
+	if n.cfg.NATSURL != "" {
+		return nil
+	}
+	var err error
+	n.nats, err = natsd.Start(ctx, natsd.Config{
+		Dir:        n.cfg.Data,
+		SyncAlways: n.cfg.InboxSync == SyncAlways,
+		ListenAddr: n.cfg.NATSListen,
+		Logger:     n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.onClose("NATS", n.nats.Close)
+	return nil
+}
+
+// dial opens one connection to NATS with the options every relay connection has.
+func (n *Node) dial(name string, options ...nats.Option) (*nats.Conn, error) {
+	all := append(natsd.ConnOptions(name, natsd.Handlers{}), options...)
+	if n.nats != nil {
+		return n.nats.InProcess(all...)
+	}
+	if n.cfg.NATSCreds != "" {
+		all = append(all, nats.UserCredentials(n.cfg.NATSCreds))
+	}
+	return nats.Connect(n.cfg.NATSURL, all...)
+}
+
+func (n *Node) startInboxes(ctx context.Context) error {
+	mode := inbox.Embedded
+	if n.nats == nil {
+		mode = inbox.Shared
+	}
+	var err error
+	n.inboxes, err = inbox.Open(ctx, inbox.Config{
+		Dial:        n.dial,
+		Sink:        &n.late,
+		Mode:        mode,
+		SyncAlways:  n.cfg.InboxSync == SyncAlways,
+		Shards:      n.cfg.InboxShards,
+		Replicas:    n.cfg.InboxReplicas,
+		RecentBytes: n.cfg.RecentBytes,
+		Logger:      n.log,
+		Registerer:  n.registry,
+	})
+	if err != nil {
+		return err
+	}
+	n.onClose("inboxes", n.inboxes.Close)
+	return nil
+}
+
+func (n *Node) startCluster(ctx context.Context) error {
+	var err error
+	if n.bus, err = n.dial("relay-cluster"); err != nil {
+		return err
+	}
+	n.onClose("cluster connection", func(context.Context) error { n.bus.Close(); return nil })
+	n.cluster, err = cluster.Start(ctx, cluster.Config{
+		Conn:        n.bus,
+		NodeID:      n.cfg.NodeID,
+		ReplacesOld: true, // the data folder's lock proves that no other process has this id
+		Applier:     &n.late,
+		Replicas:    max(n.cfg.InboxReplicas, 1),
+		Logger:      n.log,
+		Registerer:  n.registry,
+	})
+	if err != nil {
+		return err
+	}
+	n.onClose("cluster", n.cluster.Close)
+	return nil
+}
+
+func (n *Node) startFront(context.Context) error {
+	var err error
+	n.core, err = relay.New(relay.Config{
+		Store:              n.store,
+		Inboxes:            n.inboxes,
+		Lease:              n.cluster,
+		Presence:           presence{n.cluster, n.log},
+		SharedInboxes:      n.nats == nil,
+		AllowDevelopment:   n.cfg.AllowDevelopment,
+		EnvelopesPerSecond: n.cfg.EnvelopesPerSecond,
+		ParticipantConns:   n.cfg.ParticipantConns,
+		TenantConns:        n.cfg.TenantConns,
+		FramesPerSecond:    n.cfg.FramesPerSecond,
+		PingInterval:       n.cfg.PingInterval,
+		Logger:             n.log,
+		Registerer:         n.registry,
+	})
+	if err != nil {
+		return err
+	}
+	n.late.core.Store(n.core)
+	n.onClose("core", func(context.Context) error { n.core.Close(); return nil })
+	n.front, err = front.New(front.Config{
+		Handler:    n.core,
+		Logger:     n.log,
+		Registerer: n.registry,
+		Origins:    n.cfg.Origins,
+		Limits:     front.Limits{Conns: n.cfg.NodeConns, PreAuthPerAddr: n.cfg.AddressConns},
+	})
+	if err != nil {
+		return err
+	}
+	n.onClose("front", n.front.Shutdown)
+	return nil
+}
+
+// Addr is where the public listener listens.
+func (n *Node) Addr() net.Addr { return n.web.public.Addr() }
+
+// MetricsAddr is where metrics and profiles are served; nil when they are not.
+func (n *Node) MetricsAddr() net.Addr {
+	if n.web.private == nil {
+		return nil
+	}
+	return n.web.private.Addr()
+}
+
+// Data is the absolute path of the data folder.
+func (n *Node) Data() string { return n.cfg.Data }
+
+// ContextFile is the nats command line's context for this node's embedded NATS;
+// empty with an external one.
+func (n *Node) ContextFile() string {
+	if n.nats == nil {
+		return ""
+	}
+	return n.nats.ContextFile()
+}
+
+// checks are the parts that readiness depends on.
+func (n *Node) checks() map[string]func() error {
+	checks := map[string]func() error{
+		"shutdown": func() error {
+			if n.stopping.Load() {
+				return errors.New("shutting down")
+			}
+			return nil
+		},
+		"postgresql": func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
+			defer cancel()
+			return n.store.Ping(ctx)
+		},
+		"inboxes": n.inboxes.Ready,
+		"lease":   n.cluster.Ready,
+	}
+	if n.nats != nil {
+		checks["nats"] = n.nats.Healthy
+	}
+	return checks
+}
+
+// Present reports whether a participant is connected to any node.
+func (n *Node) Present(ctx context.Context, participant uuid.UUID) (bool, error) {
+	found, err := n.cluster.Lookup(ctx, []uuid.UUID{participant})
+	return len(found) > 0, err
+}

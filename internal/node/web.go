@@ -1,0 +1,137 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/peerrelay/peerrelay/api"
+)
+
+// web is the HTTP side: the public listener with the WebSocket and the API, the
+// operator socket, and the private listener with metrics and profiles.
+type web struct {
+	public  net.Listener
+	private net.Listener
+	servers []*http.Server
+}
+
+// startListeners binds the addresses first, so that a port that is taken is said
+// before anything else is started.
+func (n *Node) startListeners(ctx context.Context) error {
+	n.web = new(web)
+	var config net.ListenConfig
+	var err error
+	if n.web.public, err = config.Listen(ctx, "tcp", n.cfg.Listen); err != nil {
+		return err
+	}
+	n.onClose("public listener", closeListener(n.web.public))
+	if n.cfg.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(n.cfg.TLSCert, n.cfg.TLSKey)
+		if err != nil {
+			return fmt.Errorf("TLS certificate: %w", err)
+		}
+		n.web.public = tls.NewListener(n.web.public, &tls.Config{
+			Certificates: []tls.Certificate{pair},
+			MinVersion:   tls.VersionTLS12,
+			NextProtos:   []string{"h2", "http/1.1"},
+		})
+	}
+	if n.cfg.MetricsListen == "off" {
+		return nil
+	}
+	if n.web.private, err = config.Listen(ctx, "tcp", n.cfg.MetricsListen); err != nil {
+		return err
+	}
+	n.onClose("metrics listener", closeListener(n.web.private))
+	return nil
+}
+
+func closeListener(l net.Listener) func(context.Context) error {
+	return func(context.Context) error {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	}
+}
+
+// startWeb begins to serve. Everything is up, so the first answer of /readyz is true.
+func (n *Node) startWeb(context.Context) error {
+	service, err := n.newAPI()
+	if err != nil {
+		return err
+	}
+	public := http.NewServeMux()
+	public.Handle("/v1/relay", n.front)
+	public.Handle("/", service.Public())
+	n.serve("public listener", n.web.public, public)
+
+	socket, err := api.ListenSocket(filepath.Join(n.cfg.Data, api.SocketFile))
+	if err != nil {
+		return err
+	}
+	n.serve("operator socket", socket, service.Socket())
+
+	if n.web.private != nil {
+		n.serve("metrics listener", n.web.private, n.private())
+	}
+	return nil
+}
+
+func (n *Node) newAPI() (*api.API, error) {
+	token, err := api.LoadOperatorToken(n.cfg.Data)
+	if err != nil {
+		return nil, err
+	}
+	return api.New(api.Config{
+		Store:         n.store,
+		Announcer:     n.cluster,
+		Inboxes:       n.inboxes,
+		OperatorToken: token,
+		Checks:        n.checks(),
+		NATSContext:   n.ContextFile(),
+		Version:       n.cfg.Version,
+		NodeID:        n.cluster.ID(),
+		Listen:        n.Addr().String(),
+		Logger:        n.log,
+	})
+}
+
+// serve runs one HTTP server until the node closes.
+func (n *Node) serve(name string, listener net.Listener, handler http.Handler) {
+	server := api.Server(handler, n.log)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) && !n.stopping.Load() {
+			n.failed <- fmt.Errorf("%s: %w", name, err)
+		}
+	}()
+	n.onClose(name, func(ctx context.Context) error {
+		defer func() { <-ended }()
+		if err := server.Shutdown(ctx); err != nil {
+			return errors.Join(err, server.Close())
+		}
+		return nil
+	})
+}
+
+// private serves metrics and profiles; its address is never a public one by default.
+func (n *Node) private() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
+}

@@ -1,0 +1,304 @@
+// Package testkit runs a whole relay in the test's process, on the real parts: the
+// managed PostgreSQL of the test run (a fresh database per relay), the embedded
+// NATS in a temporary folder, real sockets. Tests drive it from outside: operators
+// over its socket, clients over WebSocket.
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/internal/node"
+	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+)
+
+const patience = 30 * time.Second
+
+// Option changes the configuration of a relay under test.
+type Option func(*node.Config)
+
+// Limits and switches of the relay under test.
+func EnvelopesPerSecond(n int) Option { return func(c *node.Config) { c.EnvelopesPerSecond = n } }
+func FramesPerSecond(n int) Option    { return func(c *node.Config) { c.FramesPerSecond = n } }
+func TenantConns(n int) Option        { return func(c *node.Config) { c.TenantConns = n } }
+func AllowDevelopment() Option        { return func(c *node.Config) { c.AllowDevelopment = true } }
+func PingInterval(d time.Duration) Option {
+	return func(c *node.Config) { c.PingInterval = d }
+}
+func NATSURL(url string) Option      { return func(c *node.Config) { c.NATSURL = url } }
+func InboxSync(sync string) Option   { return func(c *node.Config) { c.InboxSync = sync } }
+func RecentBytes(bytes int64) Option { return func(c *node.Config) { c.RecentBytes = bytes } }
+func Data(dir string) Option         { return func(c *node.Config) { c.Data = dir } }
+func Database(url string) Option     { return func(c *node.Config) { c.DatabaseURL = url } }
+func NodeID(id string) Option        { return func(c *node.Config) { c.NodeID = id } }
+
+// Relay is a relay under test.
+type Relay struct {
+	cfg      node.Config
+	node     *node.Node
+	operator *http.Client
+}
+
+// Start runs a relay until the test ends.
+func Start(t testing.TB, options ...Option) *Relay {
+	t.Helper()
+	cfg := node.Config{
+		Version:       "test",
+		Listen:        "127.0.0.1:0",
+		MetricsListen: "127.0.0.1:0",
+		InboxShards:   4,
+		RecentBytes:   8 << 20,
+		Logger:        slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
+	}
+	for _, option := range options {
+		option(&cfg)
+	}
+	if cfg.Data == "" {
+		cfg.Data = t.TempDir()
+	}
+	if cfg.DatabaseURL == "" {
+		cfg.DatabaseURL = pgtest.URL(t)
+	}
+	s := &Relay{cfg: cfg}
+	s.StartAgain(t)
+	t.Cleanup(func() { s.Stop(t) })
+	return s
+}
+
+// StartAgain starts a stopped relay on its data.
+func (s *Relay) StartAgain(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*patience)
+	defer cancel()
+	var err error
+	s.node, err = node.Start(ctx, s.cfg)
+	require.NoError(t, err)
+	// The same port again, so that URLs stay true.
+	s.cfg.Listen = s.node.Addr().String()
+	socket := filepath.Join(s.cfg.Data, "relay.sock")
+	s.operator = &http.Client{
+		Timeout: patience,
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		}},
+	}
+}
+
+// Stop shuts the relay down in order. Stopping a stopped one does nothing.
+func (s *Relay) Stop(t testing.TB) {
+	t.Helper()
+	if s.node == nil {
+		return
+	}
+	s.operator.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	require.NoError(t, s.node.Close(ctx))
+	s.node = nil
+}
+
+// Restart stops and starts.
+func (s *Relay) Restart(t testing.TB) {
+	t.Helper()
+	s.Stop(t)
+	s.StartAgain(t)
+}
+
+// RestartWithout removes a part of the data folder in between.
+func (s *Relay) RestartWithout(t testing.TB, path string) {
+	t.Helper()
+	s.Stop(t)
+	target := filepath.Join(s.cfg.Data, path)
+	_, err := os.Stat(target)
+	require.NoError(t, err, "what is removed was there")
+	require.NoError(t, os.RemoveAll(target))
+	s.StartAgain(t)
+}
+
+// Addr is the public listener's address.
+func (s *Relay) Addr() string { return s.node.Addr().String() }
+
+// RelayURL is the WebSocket's URL.
+func (s *Relay) RelayURL() string { return "ws://" + s.Addr() + "/v1/relay" }
+
+// Data is the data folder.
+func (s *Relay) Data() string { return s.node.Data() }
+
+// ContextFile is the nats command line's context.
+func (s *Relay) ContextFile() string { return s.node.ContextFile() }
+
+// Ready returns the status of /readyz.
+func (s *Relay) Ready(t testing.TB) int {
+	t.Helper()
+	response, err := http.Get("http://" + s.Addr() + "/readyz") //nolint:noctx // a test's own server
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	return response.StatusCode
+}
+
+// RoomOptions of a room; empty means the defaults of relay room create.
+type RoomOptions struct {
+	Kind            string `json:"kind,omitempty"`
+	Scheme          string `json:"scheme,omitempty"`
+	PrivateMessages string `json:"private_messages,omitempty"`
+}
+
+// Participant is a participant with a credential.
+type Participant struct {
+	Room         string
+	ID           string
+	Credential   string
+	CredentialID string
+}
+
+// Room creates a room and returns its id.
+func (s *Relay) Room(t testing.TB, options RoomOptions) string {
+	t.Helper()
+	var answer struct {
+		RoomID string `json:"room_id"`
+	}
+	s.Call(t, http.MethodPost, "/v1/rooms", options, &answer)
+	return answer.RoomID
+}
+
+// Join adds a participant with a new device.
+func (s *Relay) Join(t testing.TB, room, role string) Participant {
+	t.Helper()
+	var answer struct {
+		ParticipantID string `json:"participant_id"`
+		Credential    string `json:"credential"`
+		CredentialID  string `json:"credential_id"`
+	}
+	s.Call(t, http.MethodPost, "/v1/rooms/"+room+"/members", map[string]string{"role": role}, &answer)
+	return Participant{Room: room, ID: answer.ParticipantID, Credential: answer.Credential, CredentialID: answer.CredentialID}
+}
+
+// Remove ends a membership.
+func (s *Relay) Remove(t testing.TB, p Participant) {
+	t.Helper()
+	s.Call(t, http.MethodDelete, "/v1/rooms/"+p.Room+"/members/"+p.ID, nil, nil)
+}
+
+// Mint makes another credential of a participant.
+func (s *Relay) Mint(t testing.TB, p Participant, kind string, ttl time.Duration) string {
+	t.Helper()
+	credential, _ := s.MintID(t, p, kind, ttl)
+	return credential
+}
+
+// MintID is Mint with the credential's id.
+func (s *Relay) MintID(t testing.TB, p Participant, kind string, ttl time.Duration) (credential, id string) {
+	t.Helper()
+	var answer struct {
+		Credential   string `json:"credential"`
+		CredentialID string `json:"credential_id"`
+	}
+	s.Call(t, http.MethodPost, "/v1/rooms/"+p.Room+"/credentials", map[string]any{
+		"participant_id": p.ID, "kind": kind, "ttl_seconds": int(ttl.Seconds()),
+	}, &answer)
+	return answer.Credential, answer.CredentialID
+}
+
+// RevokeCredential revokes one credential.
+func (s *Relay) RevokeCredential(t testing.TB, id string) {
+	t.Helper()
+	s.Call(t, http.MethodDelete, "/v1/credentials/"+id, nil, nil)
+}
+
+// RevokeParticipant revokes all credentials of a participant.
+func (s *Relay) RevokeParticipant(t testing.TB, p Participant) {
+	t.Helper()
+	s.Call(t, http.MethodDelete, "/v1/participants/"+p.ID+"/credentials", nil, nil)
+}
+
+// Freeze freezes or thaws the network.
+func (s *Relay) Freeze(t testing.TB, frozen bool) {
+	t.Helper()
+	s.Call(t, http.MethodPut, "/v1/freeze", map[string]bool{"frozen": frozen}, nil)
+}
+
+// Call makes one operator request that must succeed.
+func (s *Relay) Call(t testing.TB, method, path string, body, answer any) {
+	t.Helper()
+	require.NoError(t, s.call(context.WithoutCancel(t.Context()), method, path, body, answer))
+}
+
+func (s *Relay) call(ctx context.Context, method, path string, body, answer any) error {
+	var payload bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&payload).Encode(body); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://relay"+path, &payload)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := s.operator.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		var refused bytes.Buffer
+		_, _ = refused.ReadFrom(response.Body)
+		return fmt.Errorf("%s %s: %s: %s", method, path, response.Status, strings.TrimSpace(refused.String()))
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(response.Body).Decode(answer)
+}
+
+// Metric returns the sum of a counter or gauge over the series that have all of
+// these label values.
+func (s *Relay) Metric(t testing.TB, name string, labels ...string) float64 {
+	t.Helper()
+	total := 0.0
+	for _, m := range s.metrics(t)[name].GetMetric() {
+		if !hasLabels(m, labels) {
+			continue
+		}
+		total += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return total
+}
+
+func (s *Relay) metrics(t testing.TB) map[string]*dto.MetricFamily {
+	t.Helper()
+	response, err := http.Get("http://" + s.node.MetricsAddr().String() + "/metrics") //nolint:noctx // a test's own server
+	require.NoError(t, err)
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	require.NoError(t, err)
+	return families
+}
+
+func hasLabels(m *dto.Metric, values []string) bool {
+	return !slices.ContainsFunc(values, func(value string) bool {
+		return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value })
+	})
+}
