@@ -87,8 +87,9 @@ type Server struct {
 // It sets no signal handlers and never ends the process.
 //
 // A stream whose folder is there but which the server can't recover is ErrStore: going
-// on would mean to forget it. When ctx ends first, what was started is ended and the
-// error wraps ctx's.
+// on would mean to forget it. When ctx ends first, the recovery runs to its end (the
+// server can't be stopped in the middle of it), the server is stopped, and the error
+// wraps ctx's.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	begin := time.Now()
 	cfg, err := cfg.withDefaults()
@@ -314,10 +315,10 @@ func (s *Server) shutdown() {
 	s.closeOnce.Do(func() {
 		go func() {
 			defer close(s.closed)
+			<-s.started // the server can't be stopped while it starts: it races
 			s.gate.close()
 			s.ns.Shutdown()
 			s.ns.WaitForShutdown()
-			<-s.started
 		}()
 	})
 }
