@@ -24,6 +24,7 @@ func (t FrameType) String() string {
 		return "resume"
 	case FramePong:
 		return "pong"
+	case FrameUnknown:
 	}
 	return "unknown"
 }
@@ -123,8 +124,9 @@ func (frame *ClientFrame) readControl(o *object, f fault) error {
 		return frame.readResume(o)
 	case FramePong:
 		return frame.readPong(o)
+	case FrameUnknown, FrameEnvelope: // an object with a type is no envelope
+		frame.readUnknown(o)
 	}
-	frame.readUnknown(o)
 	return nil
 }
 

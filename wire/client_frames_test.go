@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -115,9 +116,9 @@ func TestParseClientReadsControlFrames(t *testing.T) {
 
 // manyNames returns a well-formed envelope with n unknown members more.
 func manyNames(n int) string {
-	parts := make([]string, n)
-	for i := range parts {
-		parts[i] = `"` + strconv.FormatInt(int64(i), 36) + `":1`
+	parts := make([]string, 0, n+len(wellFormed))
+	for i := range n {
+		parts = append(parts, `"`+strconv.FormatInt(int64(i), 36)+`":1`)
 	}
 	return envelope(append(parts, wellFormed...)...)
 }
@@ -189,20 +190,24 @@ func TestParseClientRefuses(t *testing.T) {
 	}
 }
 
-// The exact limit of a message belongs to the front, but the parser holds it too.
-func TestParseClientAcceptsTheLargestMessage(t *testing.T) {
+// A05: the exact limit of a message belongs to the front, but the parser holds it
+// too.
+func TestParseClientHoldsTheLimitOfAMessage(t *testing.T) {
 	data := sized(wire.MaxMessage)
 	require.Len(t, data, wire.MaxMessage)
 	var frame wire.ClientFrame
 	require.NoError(t, wire.ParseClient(data, &frame))
 	require.Nil(t, frame.Envelope.Check())
+
+	require.Error(t, wire.ParseClient(sized(wire.MaxMessage+1), &frame))
 }
 
 func TestUnknownTypesAreCutBetweenRunes(t *testing.T) {
+	text := "aé€𐍈b"
 	for n := range 12 {
-		cut := wire.CutString("aé€𐍈b", n)
+		cut := wire.CutString(text, n)
 		require.LessOrEqual(t, len(cut), n)
-		require.True(t, strings.HasPrefix("aé€𐍈b", cut))
+		require.True(t, strings.HasPrefix(text, cut))
 		require.True(t, utf8.ValidString(cut))
 	}
 }
@@ -227,8 +232,12 @@ func TestCursors(t *testing.T) {
 		_, err := wire.ParseCursor([]byte(text))
 		require.ErrorIs(t, err, wire.ErrInvalidCursor, text)
 	}
-	a, b, c := wire.StreamID{Incarnation: 1, Sequence: 1000}, wire.StreamID{Incarnation: 1, Sequence: 999}, wire.StreamID{Incarnation: 2}
-	require.Equal(t, []int{1, -1, 0, -1, 1}, []int{a.Compare(b), b.Compare(a), a.Compare(a), a.Compare(c), c.Compare(a)})
+	rising := []wire.StreamID{{Incarnation: 1, Sequence: 999}, {Incarnation: 1, Sequence: 1000}, {Incarnation: 2}}
+	for i, a := range rising {
+		for j, b := range rising {
+			require.Equal(t, cmp.Compare(i, j), a.Compare(b))
+		}
+	}
 }
 
 // C10: only one text form of an id exists, so no id can be subject syntax.

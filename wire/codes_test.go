@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,7 +33,7 @@ func TestCodesAreWellFormed(t *testing.T) {
 	for _, info := range wire.Codes() {
 		require.False(t, seen[info.Code], "%s twice", info.Code)
 		seen[info.Code] = true
-		require.Regexp(t, regexp.MustCompile(`^[a-z0-9_]+$`), string(info.Code))
+		require.Regexp(t, `^[a-z0-9_]+$`, string(info.Code))
 		require.Contains(t, []string{"nack", "error", "http"}, info.Frame)
 		require.True(t, info.Status == 0 || http.StatusText(info.Status) != "")
 		require.Regexp(t, `^[A-Z"].*\.$`, info.Text)

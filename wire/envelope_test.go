@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -172,7 +173,7 @@ func TestEnvelopesThatAreRefused(t *testing.T) {
 	}
 	// F08
 	forbidden := []rune{0x7F, 0x2028, 0x2029}
-	for r := rune(0); r < 0x20; r++ {
+	for r := range rune(0x20) {
 		forbidden = append(forbidden, r, 0x80+r)
 	}
 	for _, r := range forbidden {
@@ -257,7 +258,7 @@ func judge(data []byte) error {
 			return errors.New("expires_at")
 		}
 		for name := range members {
-			if !strings.Contains(" v id session_id from to kind gen seq ts expires_at nonce ct sig kid ", " "+name+" ") || name == "" || strings.Contains(name, " ") {
+			if !slices.Contains(strings.Fields("v id session_id from to kind gen seq ts expires_at nonce ct sig kid"), name) {
 				return errors.New("notice has " + name)
 			}
 		}

@@ -8,7 +8,7 @@ func Scan(data []byte) (broken string, known map[string]string) {
 		return f.String(), nil
 	}
 	known = make(map[string]string)
-	for m := range member(members) {
+	for m := range members {
 		if !o.has(m) {
 			continue
 		}
@@ -22,31 +22,26 @@ func Scan(data []byte) (broken string, known map[string]string) {
 }
 
 func (f fault) String() string {
-	switch f {
-	case faultSize:
-		return "size"
-	case faultNotObject:
-		return "not an object"
-	case faultSyntax:
-		return "syntax"
-	case faultTrailing:
-		return "trailing"
-	case faultUTF8:
-		return "utf8"
-	case faultSurrogate:
-		return "surrogate"
-	case faultDepth:
-		return "depth"
-	case faultDuplicate:
-		return "duplicate"
+	name, ok := map[fault]string{
+		faultSize:      "size",
+		faultNotObject: "not an object",
+		faultSyntax:    "syntax",
+		faultTrailing:  "trailing",
+		faultUTF8:      "utf8",
+		faultSurrogate: "surrogate",
+		faultDepth:     "depth",
+		faultDuplicate: "duplicate",
+	}[f]
+	if !ok {
+		return "shape"
 	}
-	return "shape"
+	return name
 }
 
 // UnnamedMembers returns the known members whose name does not lead back to them.
 func UnnamedMembers() []string {
 	var wrong []string
-	for m := range member(members) {
+	for m := range members {
 		if found, ok := memberOf([]byte(memberNames[m])); !ok || found != m {
 			wrong = append(wrong, memberNames[m])
 		}

@@ -58,8 +58,8 @@ func TestGoldenClientFrames(t *testing.T) {
 	for _, path := range goldenPaths(t, "client_") {
 		name, data := frameName(path, "client_"), golden(t, path)
 		t.Run(name, func(t *testing.T) {
-			if want, ok := appended[name]; ok {
-				require.Equal(t, string(data), string(want))
+			if got, ok := appended[name]; ok {
+				require.Equal(t, string(data), string(got))
 			}
 			var frame wire.ClientFrame
 			require.NoError(t, wire.ParseClient(data, &frame))

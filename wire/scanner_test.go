@@ -24,6 +24,7 @@ var scans = []struct {
 	{"every kind of value", `{"a":[1,-2.5e+7,true,false,null,"x",{},[]],"b":{"c":[[{"d":{}}]]}}`, ""},
 	{"white space", " \t\r\n{ \"a\" \t: 1 ,\n\"b\":[ ] , \"c\":{ } } \r\n\t", ""},
 	{"every escape", `{"a":"\"\\\/\b\f\n\r\t\u0041\u00e9\uFFFF\ud83d\ude00"}`, ""},
+	{"the first and the last pair", `{"a":"\ud800\udc00\udbff\udfff"}`, ""},
 	{"all lengths of UTF-8", `{"é":"ß€𐍈"}`, ""},
 	{"noncharacters", `{"a":"` + "\uffff\ufffe\U0010ffff" + `"}`, ""},
 	{"delete", "{\"a\":\"\x7f\"}", ""},
@@ -97,6 +98,8 @@ var scans = []struct {
 	{"F04 high surrogate last", `{"a":"\ud83d"}`, "surrogate"},
 	{"F04 two high surrogates", `{"a":"\ud83d\ud83d"}`, "surrogate"},
 	{"F04 halves the wrong way round", `{"a":"\ude00\ud83d"}`, "surrogate"},
+	{"F04 high surrogate before a unit above the low ones", `{"a":"\ud83d\ue000"}`, "surrogate"},
+	{"F04 high surrogate before a unit below the low ones", `{"a":"\udbff\ud7ff"}`, "surrogate"},
 	{"F04 half a pair before another escape", `{"a":"\ud83d\n"}`, "surrogate"},
 	{"F04 half a pair in a name", `{"\ud83d":1}`, "surrogate"},
 	{"F04 half a pair deep inside", `{"a":[{"b":["\udfff"]}]}`, "surrogate"},
@@ -241,10 +244,12 @@ func twice(t *testing.T, data []byte) bool {
 	for d.More() {
 		name, err := d.Token()
 		require.NoError(t, err)
-		if seen[name.(string)] {
+		text, ok := name.(string)
+		require.True(t, ok)
+		if seen[text] {
 			return true
 		}
-		seen[name.(string)] = true
+		seen[text] = true
 		var value json.RawMessage
 		require.NoError(t, d.Decode(&value))
 	}

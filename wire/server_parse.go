@@ -164,6 +164,7 @@ func (r *serverReader) read(frame *ServerFrame) {
 		frame.Revision = r.integer(inRevision)
 	case ServerRoomEvent:
 		r.row(frame)
+	case ServerUnknown:
 	}
 }
 
