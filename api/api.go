@@ -1,0 +1,134 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/peerrelay/peerrelay/cluster"
+	"github.com/peerrelay/peerrelay/inbox"
+	"github.com/peerrelay/peerrelay/store"
+)
+
+// Store is what the operator's endpoints read and change.
+type Store interface {
+	store.Operator
+	store.Rosters
+}
+
+// Announcer puts a committed change in force on every node; a cluster.Node is one.
+type Announcer interface {
+	Announce(ctx context.Context, c cluster.Change) error
+}
+
+// Inboxes tells where an inbox is and how full; an inbox.JetStream does.
+type Inboxes interface {
+	Describe(ctx context.Context, room, participant uuid.UUID) (inbox.Description, error)
+}
+
+// Config of New. Store, Announcer and Inboxes are required.
+type Config struct {
+	Store     Store
+	Announcer Announcer
+	Inboxes   Inboxes
+
+	// OperatorToken is the hash of the token that the public listener asks for; zero:
+	// the operator's endpoints are closed there.
+	OperatorToken store.TokenHash
+	// Checks are the parts that must work for the process to be ready. All are asked at
+	// once and at most ten times a second; each bounds its own time.
+	Checks map[string]func() error
+	// NATSContext is what `nats --context` takes: a name or the path of a file.
+	NATSContext string
+
+	Version string
+	NodeID  string
+	Listen  string // the public address, for people
+
+	RequestTimeout  time.Duration // of one request's look-ups and changes; default 10 s
+	AnnounceTimeout time.Duration // of one announcement; default 10 s
+
+	Now    func() time.Time // default time.Now
+	Logger *slog.Logger     // nil: discard
+}
+
+func (c Config) withDefaults() Config {
+	if c.RequestTimeout == 0 {
+		c.RequestTimeout = 10 * time.Second
+	}
+	if c.AnnounceTimeout == 0 {
+		c.AnnounceTimeout = 10 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// API is the HTTP API of one process.
+type API struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+	tenant  atomic.Pointer[uuid.UUID]
+	health  health
+}
+
+// New makes the API.
+func New(cfg Config) (*API, error) {
+	if cfg.Store == nil || cfg.Announcer == nil || cfg.Inboxes == nil {
+		return nil, errors.New("api: a store, an announcer and inboxes are required")
+	}
+	cfg = cfg.withDefaults()
+	a := &API{cfg: cfg, log: cfg.Logger.With("component", "api"), started: cfg.Now()}
+	a.health.checks = cfg.Checks
+	return a, nil
+}
+
+// Socket is the handler for the unix socket: whoever opened it may do everything.
+func (a *API) Socket() http.Handler { return a.router(allowed) }
+
+// Public is the handler for the public listener: /healthz and /readyz are open, all
+// else asks for the operator token.
+func (a *API) Public() http.Handler { return a.router(a.authorized) }
+
+func (a *API) router(authorize authorizer) http.Handler {
+	rt := newRouter(a.log, authorize)
+	rt.handle("POST /v1/rooms", a.createRoom)
+	rt.handle("GET /v1/rooms/{id}", a.showRoom)
+	rt.handle("POST /v1/rooms/{id}/members", a.addMember)
+	rt.handle("DELETE /v1/rooms/{id}/members/{participant_id}", a.removeMember)
+	rt.handle("POST /v1/rooms/{id}/credentials", a.mintInRoom)
+	rt.handle("GET /v1/sessions/{id}/participants", a.listParticipants)
+	rt.handle("POST /v1/participants/{id}/credentials", a.mintForParticipant)
+	rt.handle("DELETE /v1/participants/{id}/credentials", a.revokeAll)
+	rt.handle("GET /v1/participants/{id}/inbox", a.showInbox)
+	rt.handle("DELETE /v1/credentials/{id}", a.revokeOne)
+	rt.handle("GET /v1/freeze", a.showFreeze)
+	rt.handle("PUT /v1/freeze", a.setFreeze)
+	rt.handle("GET /v1/status", a.showStatus)
+	rt.open("GET /healthz", a.healthz)
+	rt.open("GET /readyz", a.readyz)
+	return rt
+}
+
+// defaultTenant asks the store once.
+func (a *API) defaultTenant(ctx context.Context) (uuid.UUID, error) {
+	if id := a.tenant.Load(); id != nil {
+		return *id, nil
+	}
+	id, err := a.cfg.Store.DefaultTenant(ctx)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	a.tenant.Store(&id)
+	return id, nil
+}

@@ -1,0 +1,62 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/peerrelay/peerrelay/cluster"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// operation is one request on its way through the store and the cluster.
+type operation struct {
+	api    *API
+	tenant uuid.UUID
+	// ctx does not end when the caller goes away: what was begun is finished and
+	// announced, and only then is it known what happened.
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func (a *API) begin(r *http.Request) (*operation, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), a.cfg.RequestTimeout)
+	tenant, err := a.defaultTenant(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &operation{api: a, tenant: tenant, ctx: ctx, cancel: cancel}, nil
+}
+
+// announce puts a committed change in force everywhere. Its error says that the
+// change is committed and that asking again is right.
+func (op *operation) announce(c cluster.Change) error {
+	if err := op.spread(c); err != nil {
+		op.api.log.ErrorContext(op.ctx, "committed change is not known to be in force on every node", "room", c.Room, "error", err)
+		return &wire.Error{
+			Code:   wire.Unavailable,
+			Detail: "it is committed, but not known to be in force on every node yet; send the same request again",
+		}
+	}
+	return nil
+}
+
+// inDoubt handles an error of the store after which the change may be committed: it
+// is announced as if it were, since that takes away only what the caller wants taken
+// away. It returns the error.
+func (op *operation) inDoubt(c cluster.Change, err error) error {
+	if refused(err) {
+		return err
+	}
+	return errors.Join(err, op.spread(c))
+}
+
+func (op *operation) spread(c cluster.Change) error {
+	c.Tenant = op.tenant
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(op.ctx), op.api.cfg.AnnounceTimeout)
+	defer cancel()
+	return op.api.cfg.Announcer.Announce(ctx, c)
+}

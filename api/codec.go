@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+
+	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// maxBody bounds every request of this version; its largest is some hundred bytes.
+const maxBody = 16 << 10
+
+// decode reads a request body: exactly one JSON object whose member names are
+// spelled exactly, known and unique, in valid UTF-8 (FAULTS F01, F03, F04, E10).
+func decode(r *http.Request, into any) error {
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+			return malformed("the body must be application/json")
+		}
+	}
+	data, err := io.ReadAll(r.Body)
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return &wire.Error{Code: wire.TooLarge, Detail: "the body is larger than 16 KiB"}
+	}
+	if err != nil {
+		return malformed("the body could not be read")
+	}
+	if len(data) == 0 {
+		return malformed("a JSON object is missing")
+	}
+	if err := json.Unmarshal(data, into, json.RejectUnknownMembers(true)); err != nil {
+		return malformed(describe(err))
+	}
+	if first := firstByte(data); first != '{' {
+		return malformed("the body must be one JSON object")
+	}
+	return nil
+}
+
+// describe tells where a body is wrong without echoing what the caller sent.
+func describe(err error) string {
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		if errors.Is(semantic.Err, json.ErrUnknownName) {
+			return "the body has a member that this request does not take"
+		}
+		return "a member of the body has the wrong type"
+	}
+	return "the body is not one valid JSON object with unique member names"
+}
+
+func firstByte(data []byte) byte {
+	for _, c := range data {
+		switch c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// noBody refuses a body where none belongs.
+func noBody(r *http.Request) error {
+	var one [1]byte
+	if n, err := r.Body.Read(one[:]); n > 0 || err != nil && err != io.EOF {
+		return malformed("this request takes no body")
+	}
+	return nil
+}
+
+// pathID reads an id of the path. Anything but the one text form names nothing.
+func pathID(r *http.Request, name string) (uuid.UUID, error) {
+	id, ok := wire.ParseUUID([]byte(r.PathValue(name)))
+	if !ok {
+		return uuid.Nil, &wire.Error{Code: wire.NotFound, Detail: "the " + name + " in the address is not an id"}
+	}
+	return id, nil
+}
+
+// bodyID reads an id of the body.
+func bodyID(text, member string) (uuid.UUID, error) {
+	id, ok := wire.ParseUUID([]byte(text))
+	if !ok {
+		return uuid.Nil, malformed(member + " must be an id")
+	}
+	return id, nil
+}
+
+func malformed(detail string) error {
+	return &wire.Error{Code: wire.MalformedRequest, Detail: detail}
+}
+
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	data, err := json.Marshal(value, json.Deterministic(true))
+	if err != nil { // our own types: a fault of this program
+		status, data = http.StatusInternalServerError, []byte(`{"error":"internal"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n')) // the caller may have gone
+}
+
+// errorAnswer maps an error to its answer. foreign reports one that is not a refusal
+// but a failure: its text is logged, not sent.
+func errorAnswer(err error) (status int, body Error, foreign bool) {
+	refusal, ok := errors.AsType[*wire.Error](err)
+	if !ok {
+		refusal, foreign = refusalOf(err)
+	}
+	info, known := wire.Lookup(refusal.Code)
+	if !known || info.Status == 0 {
+		return http.StatusInternalServerError, Error{Error: string(wire.Internal)}, true
+	}
+	return info.Status, Error{Error: string(refusal.Code), Detail: refusal.Detail}, foreign
+}
+
+func refusalOf(err error) (refusal *wire.Error, foreign bool) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return &wire.Error{Code: wire.NotFound, Detail: "there is no such room, participant, device or credential"}, false
+	case errors.Is(err, store.ErrConflict):
+		return &wire.Error{Code: wire.Conflict, Detail: "the state of the room or device does not allow this"}, false
+	case errors.Is(err, store.ErrInvalid):
+		return malformed("a value is not one of those allowed").(*wire.Error), false
+	case errors.Is(err, context.DeadlineExceeded):
+		return &wire.Error{Code: wire.Unavailable, Detail: "it took too long; it may or may not have been done"}, true
+	}
+	return &wire.Error{Code: wire.Unavailable, Detail: "it may or may not have been done"}, true
+}
+
+// refused reports whether the store said no, as against not knowing.
+func refused(err error) bool {
+	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid)
+}

@@ -1,0 +1,135 @@
+package api
+
+import "time"
+
+// Room answers POST /v1/rooms and GET /v1/rooms/{id}.
+type Room struct {
+	ID              string    `json:"room_id"`
+	Kind            string    `json:"kind"`
+	Scheme          string    `json:"scheme"`
+	PrivateMessages string    `json:"private_messages"`
+	State           string    `json:"state"`
+	Version         int64     `json:"version"`
+	CreatedAt       time.Time `json:"created_at"`
+}
+
+// NewRoom is the body of POST /v1/rooms. Every member may be left out.
+type NewRoom struct {
+	Kind            string `json:"kind,omitzero"`             // group (default) or direct
+	Scheme          string `json:"scheme,omitzero"`           // default: sender_keys, in a direct room double_ratchet
+	PrivateMessages string `json:"private_messages,omitzero"` // allowed (default) or refused
+}
+
+// NewMember is the body of POST /v1/rooms/{id}/members.
+type NewMember struct {
+	Role       string `json:"role"`
+	DeviceID   string `json:"device_id,omitzero"`   // default: a new local device that is already ACTIVE
+	Kind       string `json:"kind,omitzero"`        // of its credential: session (default) or development
+	TTLSeconds *int64 `json:"ttl_seconds,omitzero"` // of its credential; default 24 h
+}
+
+// Member answers POST /v1/rooms/{id}/members.
+type Member struct {
+	ParticipantID string    `json:"participant_id"`
+	RoomID        string    `json:"room_id"`
+	DeviceID      string    `json:"device_id"`
+	Role          string    `json:"role"`
+	JoinedAt      time.Time `json:"joined_at"`
+	Credential    string    `json:"credential"` // shown once, here
+	CredentialID  string    `json:"credential_id"`
+	Kind          string    `json:"kind"`
+	ExpiresAt     time.Time `json:"expires_at"`
+	Warning       string    `json:"warning,omitzero"` // done, but not known to every node yet
+}
+
+// Removed answers DELETE /v1/rooms/{id}/members/{participant_id}.
+type Removed struct {
+	ParticipantID string `json:"participant_id"`
+	RoomID        string `json:"room_id"`
+}
+
+// Participant is one row of Participants.
+type Participant struct {
+	ParticipantID string    `json:"participant_id"`
+	DeviceID      string    `json:"device_id"`
+	Role          string    `json:"role"`
+	JoinedAt      time.Time `json:"joined_at"`
+}
+
+// Participants answers GET /v1/sessions/{id}/participants.
+type Participants struct {
+	Participants []Participant `json:"participants"`
+	NextCursor   string        `json:"next_cursor,omitzero"` // absent on the last page
+}
+
+// NewCredential is the body of POST /v1/rooms/{id}/credentials and of POST
+// /v1/participants/{id}/credentials, where participant_id is left out.
+type NewCredential struct {
+	ParticipantID string `json:"participant_id,omitzero"`
+	Kind          string `json:"kind,omitzero"`        // session (default) or development
+	TTLSeconds    *int64 `json:"ttl_seconds,omitzero"` // default 24 h, at most 366 days
+}
+
+// Credential answers what mints one.
+type Credential struct {
+	Credential    string    `json:"credential"` // shown once, here
+	CredentialID  string    `json:"credential_id"`
+	ParticipantID string    `json:"participant_id"`
+	RoomID        string    `json:"room_id"`
+	Kind          string    `json:"kind"`
+	ExpiresAt     time.Time `json:"expires_at"`
+}
+
+// Revoked answers what revokes credentials.
+type Revoked struct {
+	Revoked int `json:"revoked"` // how many this request revoked; 0 when it was done before
+}
+
+// Freeze is the body and the answer of /v1/freeze.
+type Freeze struct {
+	Frozen bool `json:"frozen"`
+}
+
+// Inbox answers GET /v1/participants/{id}/inbox.
+type Inbox struct {
+	ParticipantID string   `json:"participant_id"`
+	RoomID        string   `json:"room_id"`
+	Stream        string   `json:"stream"`
+	Subject       string   `json:"subject"`
+	Messages      uint64   `json:"messages"`
+	OldestID      *string  `json:"oldest_id"` // null when the inbox is empty
+	NewestID      *string  `json:"newest_id"`
+	Commands      []string `json:"commands"` // of the nats program, which show it
+}
+
+// Check is one part of the process.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitzero"` // why not
+}
+
+// Status answers GET /v1/status.
+type Status struct {
+	Version string    `json:"version"`
+	NodeID  string    `json:"node_id"`
+	Listen  string    `json:"listen"`
+	Started time.Time `json:"started"`
+	Now     time.Time `json:"now"` // the server's clock
+	Ready   bool      `json:"ready"`
+	Frozen  bool      `json:"frozen"`
+	Checks  []Check   `json:"checks"`
+}
+
+// Health answers /healthz and /readyz. The public listener names the parts and not
+// what is wrong with them.
+type Health struct {
+	OK       bool     `json:"ok"`
+	Degraded []string `json:"degraded,omitempty"` // names of the checks that fail
+}
+
+// Error is the body of every refusal.
+type Error struct {
+	Error  string `json:"error"` // one of wire.Codes
+	Detail string `json:"detail,omitzero"`
+}
