@@ -1,6 +1,7 @@
 package doctest_test
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +27,7 @@ func typePage(t *testing.T, page page, s *terminal, send func()) {
 		case ends:
 			run := s.enterBlock(t, page.name, b, false)
 			requireEnds(t, run)
-			require.Regexp(t, regexp.MustCompile(expected), run.said(t), run.where())
+			require.Regexp(t, expected, run.said(t), run.where())
 		case goesOn:
 			run := s.enterBlock(t, page.name, b, true)
 			run.block.comment = until
@@ -79,20 +80,31 @@ func TestSessionOfTheReadme(t *testing.T) {
 	typePage(t, readPage(t, filepath.Join(root, "README.md")), p.terminal(t), func() {})
 }
 
-// The recipes of the operations page, with the real nats program. The page uses these
-// variables; it says how a reader sets them.
-func TestRecipesOfTheOperationsPage(t *testing.T) {
+func TestOperationsPage(t *testing.T) {
 	t.Parallel()
 	p := startPlace(t)
-	alice, bob := p.twoParticipants(t)
-	var inbox struct{ Stream, Subject string }
-	p.operate(t, &inbox, "inbox", "--participant", bob.ParticipantID)
+	page := readPage(t, filepath.Join(root, "docs", "operations.md"))
 
-	s := p.terminal(t,
-		"ROOM="+alice.Room, "BOB="+bob.ParticipantID, "STREAM="+inbox.Stream, "SUBJECT="+inbox.Subject)
-	send := func() { alice.send(t, p) }
-	send()
-	typePage(t, readPage(t, filepath.Join(root, "docs", "operations.md")), s, send)
+	t.Run("addresses", func(t *testing.T) {
+		require.Equal(t, http.StatusOK, p.status(t, p.listen, "/healthz"))
+		require.Equal(t, http.StatusOK, p.status(t, p.listen, "/readyz"))
+		require.Equal(t, http.StatusOK, p.status(t, p.metrics, "/debug/pprof/"))
+	})
+	t.Run("table of metrics", func(t *testing.T) {
+		status, served := p.get(t, p.metrics, "/metrics")
+		require.Equal(t, http.StatusOK, status)
+		require.Equal(t, all(servedMetric, served), all(tableMetric, page.section(t, "Metrics")))
+	})
+	// With the real nats program. The page says how a reader sets these variables.
+	t.Run("recipes", func(t *testing.T) {
+		alice, bob := p.twoParticipants(t)
+		var inbox struct{ Stream, Subject string }
+		p.operate(t, &inbox, "inbox", "--participant", bob.ParticipantID)
+		s := p.terminal(t, "ROOM="+alice.Room, "BOB="+bob.ParticipantID, "STREAM="+inbox.Stream, "SUBJECT="+inbox.Subject)
+		send := func() { alice.send(t, p) }
+		send()
+		typePage(t, page, s, send)
+	})
 }
 
 type participant struct {

@@ -24,7 +24,6 @@ type place struct {
 	listen  string // the addresses stand for the documented ones
 	metrics string
 	env     []string
-	log     *os.File
 }
 
 // startPlace starts a relay as `make run` does, on other ports.
@@ -49,7 +48,7 @@ func (p *place) serve(t *testing.T) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(p.folder, "relay.log"))
 	require.NoError(t, err)
-	relay := exec.Command("bin/relay", "serve") //nolint:noctx // ended by a signal below
+	relay := exec.Command("bin/relay", "serve")
 	relay.Dir, relay.Env, relay.Stdout, relay.Stderr = p.folder, p.env, log, log
 	require.NoError(t, relay.Start())
 	t.Cleanup(func() {

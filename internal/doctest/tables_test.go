@@ -1,7 +1,6 @@
 package doctest_test
 
 import (
-	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -44,20 +43,4 @@ func TestTableOfSettingsIsComplete(t *testing.T) {
 	require.NotEmpty(t, flags)
 	require.Equal(t, flags, all(tableFlag, table))
 	require.Equal(t, all(helpVariable, said), all(tableVariable, table))
-}
-
-func TestTableOfMetricsIsComplete(t *testing.T) {
-	t.Parallel()
-	p := startPlace(t)
-	status, served := p.get(t, p.metrics, "/metrics")
-	require.Equal(t, http.StatusOK, status)
-	require.Equal(t, all(servedMetric, served), all(tableMetric, operationsPage(t).section(t, "Metrics")))
-}
-
-func TestAddressesOfTheOperationsPageAnswer(t *testing.T) {
-	t.Parallel()
-	p := startPlace(t)
-	require.Equal(t, http.StatusOK, p.status(t, p.listen, "/healthz"))
-	require.Equal(t, http.StatusOK, p.status(t, p.listen, "/readyz"))
-	require.Equal(t, http.StatusOK, p.status(t, p.metrics, "/debug/pprof/"))
 }
