@@ -17,6 +17,7 @@ type attempt struct {
 	session  *session
 	envelope *wire.Envelope
 	now      time.Time
+	rises    bool // seq did, within its gen
 	roster   *roster
 	private  bool        // addressed to one participant
 	to       []uuid.UUID // recipients
@@ -95,6 +96,8 @@ func checkSender(_ context.Context, a *attempt) *refusal {
 	if !ok || uuid.UUID(from) != a.session.identity.Participant {
 		return &refusal{wire.WrongSender, true}
 	}
+	// From here on seq counts, whatever the verdict.
+	a.rises = a.session.raise(a.envelope.Gen, a.envelope.Seq)
 	return nil
 }
 
@@ -143,28 +146,27 @@ func checkRecipient(_ context.Context, a *attempt) *refusal {
 	return nil
 }
 
-// seq rises per gen on one connection; the newest MaxGenerations are remembered.
-// It is a signal of abuse, not replay protection (RELAY).
 func checkSeq(_ context.Context, a *attempt) *refusal {
-	s := a.session
-	gen, seq := a.envelope.Gen, a.envelope.Seq
-	for i, known := range s.seqs {
-		if known.gen != gen {
-			continue
-		}
-		if seq <= known.seq {
-			return &refusal{wire.SeqRegression, true}
-		}
-		last := len(s.seqs) - 1
-		copy(s.seqs[i:], s.seqs[i+1:])
-		s.seqs[last] = generation{gen, seq}
-		return nil
+	if !a.rises {
+		return &refusal{wire.SeqRegression, true}
 	}
-	if len(s.seqs) == wire.MaxGenerations {
+	return nil
+}
+
+// raise notes the seq of a gen and reports whether it rose. The newest MaxGenerations
+// are remembered. It is a signal of abuse, not replay protection (RELAY).
+func (s *session) raise(gen, seq uint64) bool {
+	at := slices.IndexFunc(s.seqs, func(known generation) bool { return known.gen == gen })
+	switch {
+	case at >= 0 && seq <= s.seqs[at].seq:
+		return false
+	case at >= 0:
+		s.seqs = slices.Delete(s.seqs, at, at+1)
+	case len(s.seqs) == wire.MaxGenerations:
 		s.seqs = slices.Delete(s.seqs, 0, 1)
 	}
 	s.seqs = append(s.seqs, generation{gen, seq})
-	return nil
+	return true
 }
 
 // Agents may send every kind, owner and controller all but notices.

@@ -81,7 +81,7 @@ func (f *Front) refuse(w http.ResponseWriter, refused *httpRefusal) {
 	switch refused.status {
 	case http.StatusUpgradeRequired:
 		header.Set("Upgrade", "websocket")
-		header.Set("Connection", "Upgrade, close")
+		header.Add("Connection", "Upgrade") // behind "close", where net/http looks for it
 		header.Set("Sec-WebSocket-Version", "13")
 	case http.StatusMethodNotAllowed:
 		header.Set("Allow", http.MethodGet)
