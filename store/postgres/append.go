@@ -88,20 +88,11 @@ func (s *Store) insert(ctx context.Context, groups []group) error {
 	})
 }
 
+// queueInsert queues HistoryInsert; the order is that of its generated method.
 func queueInsert(batch *pgx.Batch, g group) {
-	n := len(g.messages)
-	p := sqlcgen.HistoryInsertParams{
-		MessageIDs: make([]string, n), TenantID: g.tenant, RoomIDs: make([]uuid.UUID, n), SenderIDs: make([]uuid.UUID, n),
-		Kinds: make([]string, n), Gens: make([]int64, n), KIDs: make([][]byte, n), Envelopes: make([][]byte, n),
-	}
-	for i, m := range g.messages {
-		p.MessageIDs[i], p.RoomIDs[i], p.SenderIDs[i] = m.message.ID, m.message.Room, m.message.Sender
-		p.Kinds[i], p.Gens[i], p.Envelopes[i] = m.message.Kind.String(), int64(m.message.Gen), m.message.Bytes
-		if m.message.KID != "" {
-			p.KIDs[i] = []byte(m.message.KID)
-		}
-	}
-	batch.Queue(sqlcgen.HistoryInsert, p.MessageIDs, p.TenantID, p.RoomIDs, p.SenderIDs, p.Kinds, p.Gens, p.KIDs, p.Envelopes)
+	m := g.messages
+	batch.Queue(sqlcgen.HistoryInsert,
+		messageIDs(m), g.tenant, roomIDs(m), senderIDs(m), kinds(m), gens(m), kids(m), envelopes(m))
 }
 
 // settle answers the messages of a committed group.

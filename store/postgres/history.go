@@ -14,8 +14,6 @@ import (
 
 // AppendMessage implements store.History.
 func (s *Store) AppendMessage(ctx context.Context, m store.Message) (store.Appended, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer cancel()
 	v := verdict{err: checkMessage(m)}
 	if v.err == nil {
 		v = s.history.append(ctx, m)
@@ -62,6 +60,13 @@ type pending struct {
 	message store.Message
 	owner   atomic.Uint32
 	done    chan verdict // has room for the one verdict
+	overdue *time.Timer  // the call's own deadline; cheaper than a context per message
+}
+
+func newPending() any {
+	p := &pending{done: make(chan verdict, 1), overdue: time.NewTimer(time.Hour)}
+	p.overdue.Stop()
+	return p
 }
 
 const (
@@ -90,7 +95,7 @@ type historyWriter struct {
 func newHistoryWriter(s *Store) *historyWriter {
 	w := &historyWriter{
 		store: s, closing: make(chan struct{}), stopped: make(chan struct{}),
-		free: sync.Pool{New: func() any { return &pending{done: make(chan verdict, 1)} }},
+		free: sync.Pool{New: newPending},
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for range s.cfg.History.Flushers {
@@ -121,6 +126,7 @@ func (w *historyWriter) append(ctx context.Context, m store.Message) verdict {
 	p := w.free.Get().(*pending)
 	p.message = m
 	p.owner.Store(waiting)
+	p.overdue.Reset(w.store.cfg.Timeout)
 	room := binary.BigEndian.Uint64(m.Room[8:])
 	select {
 	case w.queues[room%uint64(len(w.queues))] <- p:
@@ -128,12 +134,16 @@ func (w *historyWriter) append(ctx context.Context, m store.Message) verdict {
 		return w.answer(p, verdict{err: ErrClosed})
 	case <-ctx.Done():
 		return w.answer(p, verdict{err: ctx.Err()})
+	case <-p.overdue.C:
+		return w.answer(p, verdict{err: context.DeadlineExceeded})
 	}
 	select {
 	case v := <-p.done:
 		return w.answer(p, v)
 	case <-ctx.Done():
 		return w.endWait(p, ctx.Err())
+	case <-p.overdue.C:
+		return w.endWait(p, context.DeadlineExceeded)
 	case <-w.stopped:
 		return w.endWait(p, ErrClosed)
 	}
@@ -154,6 +164,7 @@ func (w *historyWriter) answer(p *pending, v verdict) verdict {
 }
 
 func (w *historyWriter) recycle(p *pending) {
+	p.overdue.Stop()
 	p.message = store.Message{}
 	w.free.Put(p)
 }

@@ -97,6 +97,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 // prepareSession makes a new connection the service role's and checks what that role
 // could do.
 func (s *Store) prepareSession(ctx context.Context, conn *pgx.Conn) error {
+	registerColumns(conn)
 	if err := s.q.SessionBegin(ctx, conn, strconv.FormatInt(s.cfg.Timeout.Milliseconds(), 10)); err != nil {
 		var pgErr *pgconn.PgError
 		if errors.As(err, &pgErr) && (pgErr.Code == insufficientPrivilege || pgErr.Code == invalidParameter) {
