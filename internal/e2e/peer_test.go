@@ -134,6 +134,19 @@ func (p *peer) resume(cursor string, limit int) resumed {
 	return p.completed()
 }
 
+// resumeOnce resumes on a connection of its own.
+func resumeOnce(t *testing.T, s *testkit.Relay, who testkit.Participant, cursor string) resumed {
+	t.Helper()
+	p := connect(t, s, who)
+	defer p.leave()
+	return p.resume(cursor, 0)
+}
+
+func (p *peer) leave() {
+	p.t.Helper()
+	require.NoError(p.t, p.conn.Close())
+}
+
 func (p *peer) completed() resumed {
 	p.t.Helper()
 	var r resumed

@@ -38,7 +38,7 @@ func TestResumeFromEachPosition(t *testing.T) {
 	require.Equal(t, envelopes, connect(t, s, who[1]).resume("0", 0).envelopes())
 	require.Empty(t, connect(t, s, who[1]).resume("$", 0).rows)
 	for i, id := range ids {
-		got := connect(t, s, who[1]).resume(id, 0)
+		got := resumeOnce(t, s, who[1], id)
 		require.False(t, got.resync)
 		require.Equal(t, envelopes[i+1:], append([]string{}, got.envelopes()...))
 	}
@@ -117,12 +117,13 @@ func TestCursors(t *testing.T) {
 		require.Equal(t, wire.ServerError, got.Type, "last_id %s: %s", last, got.Raw)
 		require.Equal(t, wire.InvalidCursor, got.Reason)
 		require.Len(t, p.resume("0", 0).rows, 3, "the connection stays")
+		p.leave()
 	}
 	for _, gap := range []string{
 		"1700000000000-0", fmt.Sprintf("%d-%d", at.Incarnation, at.Sequence+1000),
 		fmt.Sprintf("%d-%d", at.Incarnation+1, at.Sequence), "0-0", "18446744073709551615-18446744073709551615",
 	} {
-		got := connect(t, s, who[1]).resume(gap, 0)
+		got := resumeOnce(t, s, who[1], gap)
 		require.True(t, got.resync, "cursor %s", gap)
 		require.Equal(t, ids[0], got.oldest)
 		require.Len(t, got.rows, 3, "the retained rows follow")
@@ -145,31 +146,25 @@ func TestReplayWithLiveTraffic(t *testing.T) {
 	sender := connect(t, s, who[0])
 	fill(sender, who[1], 450)
 	const live = 300
-	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var sent []string
-	wg.Go(func() {
-		defer close(stop)
-		_, sent = fill(sender, who[1], live)
-	})
+	wg.Go(func() { _, sent = fill(sender, who[1], live) })
 	p := connect(t, s, who[1])
 	got := p.resume("0", 0)
-	seen := make(map[string]int)
-	for _, row := range append(got.rows, got.live...) {
-		seen[row.StreamID]++
-	}
-	last := ""
 	wg.Wait()
-	for last != sent[live-1] {
-		row := p.delivered()
-		seen[row.StreamID]++
-		last = string(row.Envelope)
-		if len(got.live)+len(got.rows) > 2000 {
-			break
-		}
+	seen := make(map[string]bool)
+	arrived := func(row wire.ServerFrame) {
+		require.False(t, seen[string(row.Envelope)], "row %s came twice", row.StreamID)
+		seen[string(row.Envelope)] = true
 	}
-	for id, n := range seen {
-		require.Equal(t, 1, n, "row %s", id)
+	for _, row := range append(got.rows, got.live...) {
+		arrived(row)
+	}
+	for !seen[sent[live-1]] {
+		arrived(p.delivered())
+	}
+	for _, envelope := range sent {
+		require.True(t, seen[envelope], "nothing that was sent meanwhile is missing")
 	}
 	require.GreaterOrEqual(t, len(seen), 500)
 }

@@ -294,13 +294,13 @@ func TestRemovedParticipantIsNoRecipient(t *testing.T) {
 	p := online(t, s, who[0])
 	p.queued(p.envelope("message", p.who.Room, "warm"), 2)
 	s.Remove(t, who[1])
-	require.NotContains(t, p.queued(p.envelope("message", p.who.Room, "two left"), 1), who[1].ID)
+	require.NotContains(t, p.queued(p.envelope("message", p.who.Room, "two-left"), 1), who[1].ID)
 	p.nacked(p.envelope("control", who[1].ID, "x"), wire.NotAMember)
 	p.closed(wire.ClosePolicy)
 
 	again := connect(t, s, who[0])
 	added := s.Join(t, who[0].Room, "agent")
-	require.Contains(t, again.queued(again.envelope("message", again.who.Room, "and one more"), 2), added.ID)
+	require.Contains(t, again.queued(again.envelope("message", again.who.Room, "one-more"), 2), added.ID)
 }
 
 // Revocation races with hello: once it has been answered, no connection is left.
@@ -368,7 +368,7 @@ func TestSilentPeerIsClosed(t *testing.T) {
 		return s.Presence(t, who[0].ID) && !s.Presence(t, who[1].ID)
 	}, patience, 20*time.Millisecond)
 	s.RequireConnections(t, 1)
-	answering.queued(answering.envelope("control", who[1].ID, "still here"), 1)
+	answering.queued(answering.envelope("control", who[1].ID, "still-here"), 1)
 }
 
 // DESIGN section 7: sockets close with 1001, and what was queued is there afterwards.
