@@ -52,6 +52,7 @@ type committer struct {
 	acks        chan *nats.Msg
 	ackPrefix   string
 	linkChanged chan struct{} // the connection was lost or is back
+	rowsRemoved chan struct{} // somebody purged or deleted rows
 	closing     chan struct{}
 	exited      chan struct{}
 
@@ -76,10 +77,12 @@ type committer struct {
 }
 
 // nudge makes the committer look at its stream again.
-func (c *committer) nudge() {
+func (c *committer) nudge() { c.signal(c.linkChanged) }
+
+func (c *committer) signal(signal chan struct{}) {
 	select {
-	case c.linkChanged <- struct{}{}:
-	default:
+	case signal <- struct{}{}:
+	default: // one that waits says it all
 	}
 }
 
@@ -126,6 +129,10 @@ func (c *committer) step() bool {
 		c.settle(errors.New("no acknowledgement in time"))
 	case <-c.linkChanged:
 		c.linkLost()
+	case <-c.rowsRemoved:
+		if c.recent != nil {
+			c.recent.reset(c.firstInFlight())
+		}
 	case <-closing:
 		select {
 		case p := <-c.queue:

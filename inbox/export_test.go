@@ -22,3 +22,6 @@ func (j *JetStream) SetDepth(depth int) {
 		c.depth = depth
 	}
 }
+
+// RecentBytes is the memory of all recent rows.
+func (j *JetStream) RecentBytes() int64 { return int64(j.recentBytes()) }

@@ -76,6 +76,11 @@ func (j *JetStream) open(ctx, stopped context.Context) error {
 		}
 		j.committers = append(j.committers, c)
 	}
+	if j.config.keepsRecent() {
+		if err := j.watchAudit(); err != nil {
+			return fmt.Errorf("subscribe to audit: %w", err)
+		}
+	}
 	if err := flush(ctx, j.conn, j.config.WriteTimeout); err != nil {
 		return fmt.Errorf("subscribe to acknowledgements: %w", err)
 	}
@@ -150,7 +155,7 @@ func (j *JetStream) newCommitter(stopped context.Context, js jetstream.JetStream
 		conn: j.conn, js: js, metrics: j.metrics, finder: j, depth: groupsInFlight,
 		logger: j.config.Logger.With("stream", streamName(shard)),
 		queue:  make(chan *pending, j.config.QueueLength), acks: make(chan *nats.Msg, 64),
-		ackPrefix: nats.NewInbox() + ".", linkChanged: make(chan struct{}, 1),
+		ackPrefix: nats.NewInbox() + ".", linkChanged: make(chan struct{}, 1), rowsRemoved: make(chan struct{}, 1),
 		closing: j.closing, exited: make(chan struct{}), stopped: stopped,
 		timer: time.NewTimer(time.Hour), lost: make(map[string]int),
 		last: info.State.LastSeq,
@@ -181,9 +186,16 @@ func (j *JetStream) committerOf(room uuid.UUID) *committer {
 	return j.committers[shardOf(room, len(j.committers))]
 }
 
-// reader returns one of the read connections, in turn.
+// reader returns one of the read connections, in turn, and one that is connected as
+// long as there is one.
 func (j *JetStream) reader() jetstream.JetStream {
-	return j.readers[int(j.turn.Add(1))%len(j.readers)]
+	turn := j.turn.Add(1)
+	for i := range len(j.readers) {
+		if js := j.readers[(int(turn)+i)%len(j.readers)]; js.Conn().IsConnected() {
+			return js
+		}
+	}
+	return j.readers[int(turn)%len(j.readers)]
 }
 
 func (j *JetStream) recentBytes() float64 {
@@ -241,6 +253,8 @@ func (j *JetStream) disconnect() {
 	}
 }
 
+var errNotConnected = errors.New("not connected to NATS")
+
 // Ready implements Inboxes.
 func (j *JetStream) Ready() error {
 	select {
@@ -249,7 +263,12 @@ func (j *JetStream) Ready() error {
 	default:
 	}
 	if !j.conn.IsConnected() || !j.feed.conn.IsConnected() {
-		return errors.New("not connected to NATS")
+		return errNotConnected
+	}
+	for _, js := range j.readers {
+		if !js.Conn().IsConnected() {
+			return errNotConnected
+		}
 	}
 	for _, c := range j.committers {
 		if failure := c.failure.Load(); failure != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -255,6 +256,34 @@ func leaderGet(ctx context.Context, conn *nats.Conn, stream string, request mess
 		}
 	}
 	return row, nil
+}
+
+// directGet asks whichever copy of the stream for one message; nil when it has none.
+func directGet(ctx context.Context, conn *nats.Conn, stream string, request messageRequest) (*jetstream.RawStreamMsg, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	msg, err := conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, body)
+	if err != nil {
+		return nil, fmt.Errorf("direct get: %w", err)
+	}
+	switch status := msg.Header.Get("Status"); status {
+	case "":
+	case "404":
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("direct get: status %s", status)
+	}
+	sequence, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("direct get: sequence: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, msg.Header.Get(jetstream.TimeStampHeaer))
+	if err != nil {
+		return nil, fmt.Errorf("direct get: time: %w", err)
+	}
+	return &jetstream.RawStreamMsg{Sequence: sequence, Data: msg.Data, Header: msg.Header, Time: at}, nil
 }
 
 // find looks for a payload among the rows of one inbox with after < sequence <= upto.

@@ -184,7 +184,7 @@ func (c *committer) attemptRepair() error {
 	default:
 	}
 	if !c.conn.IsConnected() {
-		return errors.New("not connected to NATS")
+		return errNotConnected
 	}
 	ctx, cancel := context.WithTimeout(c.stopped, c.config.WriteTimeout)
 	defer cancel()
@@ -281,7 +281,7 @@ func (c *committer) relearn(ctx context.Context, expected *expectation) error {
 		return err
 	}
 	if incarnation := incarnationOf(info); incarnation != c.incarnation.Load() {
-		c.logger.Error("inbox stream is another one than before: its former rows are lost, clients will resync",
+		c.logger.Error("inbox stream is another one than before: clients will resync",
 			"incarnation", incarnation, "before", c.incarnation.Load())
 		c.metrics.streamsRemade.Inc()
 		c.incarnation.Store(incarnation)
@@ -322,7 +322,7 @@ func (c *committer) streamInfo(ctx context.Context) (*jetstream.StreamInfo, erro
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("stream info: %w", err)
 	}
-	c.logger.Error("inbox stream has vanished and is made anew: its rows are lost, clients will resync")
+	c.logger.Error("inbox stream has vanished and is made anew: clients will resync")
 	return c.config.declareStream(ctx, c.js, c.shard, nil)
 }
 

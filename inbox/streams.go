@@ -59,7 +59,7 @@ func (c Config) declareStreams(ctx context.Context, js jetstream.JetStream) ([]*
 		group.Go(func() error {
 			info, known := existing[shard]
 			if !known && len(existing) > 0 {
-				c.Logger.ErrorContext(ctx, "inbox stream is missing and is made anew: its rows are lost, clients will resync",
+				c.Logger.ErrorContext(ctx, "inbox stream is missing and is made anew: clients will resync",
 					"stream", streamName(shard))
 			}
 			var err error
