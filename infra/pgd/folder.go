@@ -17,7 +17,10 @@ import (
 // socketPathMax is the longest path a unix socket can have (sun_path without its NUL).
 const socketPathMax = 107
 
-const socketName = ".s.PGSQL.5432"
+const (
+	socketName      = ".s.PGSQL.5432"
+	socketDirPrefix = "relay-pg-"
+)
 
 // folder is <data>/postgres. Paths are absolute and as the relay sees them.
 type folder struct {
@@ -123,39 +126,39 @@ func readSmall(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 4096))
 }
 
-// socketDirRecord holds the path of a socket folder outside of <data>, so that the next
-// start removes it if this process can't.
+// socketDirRecord holds the path of a folder outside of <data>, so that the next start
+// removes it if this process can't.
 func (f folder) socketDirRecord() string { return filepath.Join(f.conf(), "socket-folder") }
 
-// socketDir returns the folder for the socket: run/, or a new private one below the
-// temporary folder where that path would be too long.
-func (f folder) socketDir() (dir string, err error) {
+// socketDir returns the path under which clients find the folder run/. Where its own is
+// too long for a socket, or has a comma, which would make it two hosts, that is a link
+// in a new private folder below the temporary folder.
+func (f folder) socketDir() (string, error) {
 	if err := f.removeSocketDir(); err != nil {
 		return "", err
 	}
-	if len(filepath.Join(f.run(), socketName)) <= socketPathMax {
+	if len(filepath.Join(f.run(), socketName)) <= socketPathMax && !strings.Contains(f.run(), ",") {
 		return f.run(), nil
 	}
 	parent := os.TempDir()
-	if len(parent) > socketPathMax/2 {
+	if len(parent) > socketPathMax/2 || strings.Contains(parent, ",") {
 		parent = "/tmp"
 	}
-	dir, err = os.MkdirTemp(parent, "relay-pg-")
+	dir, err := os.MkdirTemp(parent, socketDirPrefix)
 	if err != nil {
 		return "", fmt.Errorf("make socket folder: %w", err)
 	}
 	if err := os.WriteFile(f.socketDirRecord(), []byte(dir), 0o600); err != nil {
 		return "", errors.Join(fmt.Errorf("note socket folder: %w", err), os.Remove(dir))
 	}
-	if f.acct.other {
-		if err := os.Lchown(dir, f.acct.uid, f.acct.gid); err != nil {
-			return "", fmt.Errorf("hand over socket folder: %w", err)
-		}
+	link := filepath.Join(dir, "run")
+	if err := os.Symlink(f.run(), link); err != nil {
+		return "", fmt.Errorf("link socket folder: %w", err)
 	}
-	return dir, nil
+	return link, nil
 }
 
-// removeSocketDir removes the socket folder outside of <data>, if there is one.
+// removeSocketDir removes the folder outside of <data>, if there is one.
 func (f folder) removeSocketDir() error {
 	b, err := readSmall(f.socketDirRecord())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,8 +169,8 @@ func (f folder) removeSocketDir() error {
 	}
 	dir := string(b)
 	// Other users may make folders of any name there once ours is gone.
-	if info, err := os.Lstat(dir); err == nil && info.IsDir() && strings.HasPrefix(filepath.Base(dir), "relay-pg-") {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) == f.acct.uid || int(st.Uid) == os.Geteuid()) {
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() && strings.HasPrefix(filepath.Base(dir), socketDirPrefix) {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
 			if err := os.RemoveAll(dir); err != nil {
 				return fmt.Errorf("remove socket folder: %w", err)
 			}

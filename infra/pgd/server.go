@@ -205,7 +205,7 @@ func (s *Server) launch(p programs) error {
 	}
 	defer in.Close()
 	serverSide := s.socketDir
-	if serverSide == s.folder.run() {
+	if base != s.folder.root {
 		serverSide = filepath.Join(base, "run")
 	}
 	args := append([]string{"-D", filepath.Join(base, "data")}, fixedArgs(base, serverSide)...)
@@ -251,9 +251,9 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	retry := time.NewTicker(10 * time.Millisecond)
 	defer retry.Stop()
 	for {
-		err := s.probe(ctx)
-		if err == nil || !startingUp(err) {
-			return err
+		answer := s.probe(ctx)
+		if answer == nil || !startingUp(answer) {
+			return answer
 		}
 		select {
 		case <-retry.C:
@@ -262,7 +262,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("server ended while it started (%w), see %s: %s", s.waitErr, s.logs.path,
 				strings.TrimSpace(s.logs.tail.String()))
 		case <-ctx.Done():
-			return fmt.Errorf("wait until the server answers: %w", ctx.Err())
+			return fmt.Errorf("wait until the server answers: %w, last: %w", ctx.Err(), answer)
 		}
 	}
 }
@@ -298,7 +298,8 @@ func startingUp(err error) bool {
 	if errors.As(err, &pgErr) {
 		return pgErr.Code == "57P03" // cannot_connect_now
 	}
-	return true
+	var badConfig *pgconn.ParseConfigError
+	return !errors.As(err, &badConfig)
 }
 
 func hasCode(err error, code string) bool {
