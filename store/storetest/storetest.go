@@ -1,0 +1,122 @@
+// Package storetest is the one suite that every implementation of store.Store passes.
+// It tests the sentences of the interfaces' comments, a file per role.
+package storetest
+
+import (
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// Subject is a store under test and what its interfaces have no words for.
+type Subject struct {
+	Store store.Store
+	// NewTenant makes another tenant.
+	NewTenant func(t *testing.T) uuid.UUID
+	// NewDevice makes a device without a room; state is DevicePending or DeviceActive.
+	NewDevice func(t *testing.T, tenant uuid.UUID, state store.DeviceState) uuid.UUID
+	// SetDeviceState moves a device, by a move that is allowed.
+	SetDeviceState func(t *testing.T, tenant, device uuid.UUID, state store.DeviceState)
+	// ArchiveRoom moves an ACTIVE room to ARCHIVED.
+	ArchiveRoom func(t *testing.T, tenant, room uuid.UUID)
+	// HistoryRows counts the rows stored in a room.
+	HistoryRows func(t *testing.T, tenant, room uuid.UUID) int
+}
+
+// Run runs the whole suite; open returns a store on an empty database.
+func Run(t *testing.T, open func(t *testing.T) Subject) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, Subject){
+		"Tenants":      testTenants,
+		"Rooms":        testRooms,
+		"Participants": testParticipants,
+		"Minting":      testMinting,
+		"Revoking":     testRevoking,
+		"Authenticate": testAuthenticate,
+		"History":      testHistory,
+		"HistoryRaces": testHistoryRaces,
+		"KeptApart":    testKeptApart,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
+// fixture is a subject and a tenant that no other test knows.
+type fixture struct {
+	Subject
+	tenant uuid.UUID
+}
+
+func newFixture(t *testing.T, s Subject) fixture {
+	t.Helper()
+	return fixture{s, s.NewTenant(t)}
+}
+
+func (f fixture) newRoom(t *testing.T, kind store.RoomKind) store.Room {
+	t.Helper()
+	scheme := store.SchemeSenderKeys
+	if kind == store.RoomDirect {
+		scheme = store.SchemeDoubleRatchet
+	}
+	room, err := f.Store.CreateRoom(t.Context(), store.NewRoom{
+		Tenant: f.tenant, Kind: kind, Scheme: scheme, PrivateMessages: store.PrivateAllowed,
+	})
+	require.NoError(t, err)
+	return room
+}
+
+func (f fixture) add(t *testing.T, room uuid.UUID, role store.Role) store.Participant {
+	t.Helper()
+	p, err := f.Store.AddParticipant(t.Context(), store.NewParticipant{Tenant: f.tenant, Room: room, Role: role})
+	require.NoError(t, err)
+	return p
+}
+
+// member is a new participant of a new group room.
+func (f fixture) member(t *testing.T) store.Participant {
+	t.Helper()
+	return f.add(t, f.newRoom(t, store.RoomGroup).ID, store.RoleAgent)
+}
+
+func (f fixture) remove(t *testing.T, p store.Participant) {
+	t.Helper()
+	_, err := f.Store.RemoveParticipant(t.Context(), p.Tenant, p.Room, p.ID)
+	require.NoError(t, err)
+}
+
+func (f fixture) mint(t *testing.T, p store.Participant, ttl time.Duration) (store.Credential, store.TokenHash) {
+	t.Helper()
+	hash := newHash()
+	c, err := f.Store.MintCredential(t.Context(), p.Tenant, p.ID, store.CredentialSession, hash, ttl)
+	require.NoError(t, err)
+	return c, hash
+}
+
+func newHash() (hash store.TokenHash) {
+	_, _ = rand.Read(hash[:]) // never fails
+	return hash
+}
+
+// message is one of p's to its room.
+func message(p store.Participant, id, text string) store.Message {
+	return store.Message{
+		Tenant: p.Tenant, Room: p.Room, Sender: p.ID, ID: id,
+		Kind: wire.KindMessage, Gen: 1, Bytes: []byte(text),
+	}
+}
+
+func newID(t *testing.T) uuid.UUID {
+	t.Helper()
+	id, err := uuid.NewV7()
+	require.NoError(t, err)
+	return id
+}
