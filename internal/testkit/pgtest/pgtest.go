@@ -88,6 +88,15 @@ func create(t testing.TB, options string) string {
 	return server.url(name)
 }
 
+// As returns the URL of the same database for another login role: schema.ServiceRole.
+func As(t testing.TB, database, role string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	require.NoError(t, err)
+	u.User = url.User(role)
+	return u.String()
+}
+
 // Store returns an open store on a new database of its own; it is closed after the
 // test. Options change its configuration.
 func Store(t testing.TB, options ...func(*postgres.Config)) *postgres.Store {
@@ -114,7 +123,7 @@ func (s *shared) run() {
 	if s.dir, s.err = os.MkdirTemp("", "pgtest-"); s.err != nil {
 		return
 	}
-	s.pg, s.err = pgd.Start(ctx, pgd.Config{Dir: s.dir, Settings: map[string]string{
+	s.pg, s.err = pgd.Start(ctx, pgd.Config{Dir: s.dir, Roles: []string{schema.ServiceRole}, Settings: map[string]string{
 		"max_connections": "200", "fsync": "off", "full_page_writes": "off", "autovacuum": "off",
 	}})
 	if s.err != nil {
