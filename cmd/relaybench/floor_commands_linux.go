@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+// Floors are measured in processes of their own: what they leave behind (heap,
+// goroutines, page cache of their files) must not be the generator's.
+
+type floorPublishCommand struct {
+	Sync        string        `default:"1s" enum:"1s,always"`
+	Seconds     time.Duration `default:"5s"`
+	Size        int           `default:"1024"`
+	Outstanding int           `default:"256"`
+}
+
+type publishFloor struct {
+	PerSecond float64 `json:"per_second"`
+}
+
+// Run measures JetStream alone.
+func (c *floorPublishCommand) Run(ctx context.Context, con console) error {
+	stream, err := startFloorStream(ctx, c.Sync == "always", c.Outstanding)
+	if err != nil {
+		return err
+	}
+	defer stream.close()
+	rate, err := stream.publish(ctx, c.Size, c.Seconds)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(con.out).Encode(publishFloor{rate})
+}
+
+type floorCommitCommand struct {
+	Sync   string        `default:"1s" enum:"1s,always"`
+	Size   int           `default:"1024"`
+	Rounds int           `default:"500"`
+	Pause  time.Duration `default:"4ms"`
+}
+
+type commitFloor struct {
+	SumMillis    float64 `json:"sum_ms"`
+	CommitMillis float64 `json:"commit_ms"`
+	AckMillis    float64 `json:"ack_ms"`
+}
+
+// Run measures one commit and one acknowledgement.
+func (c *floorCommitCommand) Run(ctx context.Context, con console) error {
+	sum, commit, ack, err := commitLatency(ctx, c.Size, c.Rounds, c.Pause, c.Sync == "always")
+	if err != nil {
+		return err
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+	return json.NewEncoder(con.out).Encode(commitFloor{ms(sum), ms(commit), ms(ack)})
+}
+
+type floorIdleCommand struct{}
+
+type idleFloorAddress struct {
+	Address string `json:"address"`
+}
+
+// Run serves bare connections until its standard input ends.
+func (c *floorIdleCommand) Run(ctx context.Context, con console) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ends at once
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(con.out).Encode(idleFloorAddress{listener.Addr().String()}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, con.in)
+	}()
+	return serveIdleFloor(ctx, listener)
+}
+
+// child runs this program again and decodes the one object it prints.
+func child(ctx context.Context, into any, args ...string) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	// The kernel ties the child's end to this thread's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	command := exec.CommandContext(ctx, program, args...)
+	command.SysProcAttr = childAttributes()
+	command.Env = append(os.Environ(), childVariable+"=1")
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	if err != nil {
+		return fmt.Errorf("measure the floor (%s): %w", args[0], err)
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		return fmt.Errorf("measure the floor (%s): %w", args[0], err)
+	}
+	return nil
+}
+
+// childVariable tells the test binary that it is started as this program.
+const childVariable = "RELAYBENCH_CHILD"
+
+// publishFloor measures what the machine's JetStream does without a relay.
+func (b *bench) publishFloor(ctx context.Context, outstanding int) (float64, error) {
+	var floor publishFloor
+	err := child(ctx, &floor, "floor-publish", "--sync", b.Sync, "--seconds", b.Seconds.String(),
+		"--size", fmt.Sprint(b.Size), "--outstanding", fmt.Sprint(outstanding))
+	b.say("floor: %.0f publishes/s", floor.PerSecond)
+	return floor.PerSecond, err
+}

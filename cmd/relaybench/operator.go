@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/peerrelay/peerrelay/api"
+)
+
+// setupWorkers is how many operator requests are under way at once.
+const setupWorkers = 24
+
+// operator makes rooms and participants over the relay's operator socket.
+type operator struct {
+	client *http.Client
+}
+
+func newOperator(data string) *operator {
+	socket := filepath.Join(data, api.SocketFile)
+	return &operator{client: &http.Client{
+		Timeout: time.Minute,
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var dialer net.Dialer
+				return dialer.DialContext(ctx, "unix", socket)
+			},
+			MaxIdleConnsPerHost: setupWorkers,
+		},
+	}}
+}
+
+func (o *operator) close() { o.client.CloseIdleConnections() }
+
+// member is a participant and its credential.
+type member struct {
+	id, room, token string
+}
+
+// rooms makes count rooms of size agents each.
+func (o *operator) rooms(ctx context.Context, count, size int) ([][]member, error) {
+	rooms := make([][]member, count)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(setupWorkers)
+	for i := range rooms {
+		group.Go(func() (err error) {
+			rooms[i], err = o.room(ctx, size)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("make %d rooms of %d: %w", count, size, err)
+	}
+	return rooms, nil
+}
+
+func (o *operator) room(ctx context.Context, size int) ([]member, error) {
+	var room api.Room
+	if err := o.post(ctx, "/v1/rooms", api.NewRoom{}, &room); err != nil {
+		return nil, err
+	}
+	members := make([]member, size)
+	for i := range members {
+		var made api.Member
+		if err := o.post(ctx, "/v1/rooms/"+room.ID+"/members", api.NewMember{Role: "agent"}, &made); err != nil {
+			return nil, err
+		}
+		members[i] = member{id: made.ParticipantID, room: room.ID, token: made.Credential}
+	}
+	return members, nil
+}
+
+func (o *operator) post(ctx context.Context, path string, body, into any) error {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://relay"+path, bytes.NewReader(encoded))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := o.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode >= 300 {
+		return fmt.Errorf("%s: %s: %s", path, answer.Status, bytes.TrimSpace(text))
+	}
+	return json.Unmarshal(text, into)
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// newTag tells the envelopes of one run from all others.
+func newTag() string { return fmt.Sprintf("%0*x", tagLength, rand.Uint32()) }
+
+type pairwiseCommand struct {
+	settings
+	target
+	Senders int     `default:"256" help:"Participants who send, each with one envelope without a verdict."`
+	Rate    float64 `placeholder:"N" help:"Envelopes a second of all senders together, instead of a closed loop."`
+	Kind    string  `default:"control" enum:"control,senderkey,key_request" help:"Kind of the envelopes."`
+}
+
+// Help is kong's long text of the command.
+func (*pairwiseCommand) Help() string {
+	return `Pairs of agents send to each other. An envelope counts when it is stored, its verdict has come and it was delivered. The
+floor is raw pipelined JetStream publishes with an acknowledgement each. Example: relaybench pairwise --senders 256`
+}
+
+// Run measures.
+func (c *pairwiseCommand) Run(ctx context.Context, con console) error {
+	b, err := openBench(ctx, c.settings, c.target, con)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	rooms, err := b.rooms(ctx, (c.Senders+1)/2, 2)
+	if err != nil {
+		return err
+	}
+	load, err := b.newLoad(1)
+	if err != nil {
+		return err
+	}
+	defer load.loop.close()
+	for _, room := range rooms {
+		for i, m := range room {
+			if err := load.join(m, room[1-i].id, c.Kind, c.Size); err != nil {
+				return err
+			}
+		}
+	}
+	runs, err := b.throughput(ctx, load, 2*len(rooms), c.Rate, 1)
+	if err != nil {
+		return err
+	}
+	return b.finish("pairwise", "envelopes/s", runs, &bar{value: 0.35, ofRatio: true})
+}
+
+type roomCommand struct {
+	settings
+	target
+	Senders int     `default:"256" help:"Participants who send, each with one envelope without a verdict."`
+	Members int     `default:"10" help:"Participants of a room."`
+	Rate    float64 `placeholder:"N" help:"Envelopes a second of all senders together, instead of a closed loop."`
+}
+
+// Help is kong's long text of the command.
+func (*roomCommand) Help() string {
+	return `Members of rooms send to their room. An inbox write counts when its envelope's history and all its inboxes are
+acknowledged and it was delivered. The floor is raw pipelined JetStream publishes. Example: relaybench room --members 10`
+}
+
+// Run measures.
+func (c *roomCommand) Run(ctx context.Context, con console) error {
+	if c.Members < 2 {
+		return usageError{"--members is 2 or more"}
+	}
+	b, err := openBench(ctx, c.settings, c.target, con)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	rooms, err := b.rooms(ctx, (c.Senders+c.Members-1)/c.Members, c.Members)
+	if err != nil {
+		return err
+	}
+	load, err := b.newLoad(c.Members - 1)
+	if err != nil {
+		return err
+	}
+	defer load.loop.close()
+	if err := joinRooms(load, rooms, c.Senders, c.Size); err != nil {
+		return err
+	}
+	runs, err := b.throughput(ctx, load, len(rooms)*c.Members, c.Rate, c.Members-1)
+	if err != nil {
+		return err
+	}
+	return b.finish("room", "inbox writes/s", runs, &bar{value: 0.5, ofRatio: true})
+}
+
+// joinRooms connects everybody; the first so many send, spread over all rooms.
+func joinRooms(load *traffic, rooms [][]member, senders, size int) error {
+	for place := range rooms[0] {
+		for _, room := range rooms {
+			to := ""
+			if len(load.senders) < senders {
+				to = room[place].room
+			}
+			if err := load.join(room[place], to, "message", size); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) newLoad(recipients int) (*traffic, error) {
+	l, err := newLoop(b.relay.listen)
+	if err != nil {
+		return nil, err
+	}
+	return newTraffic(l, newTag(), recipients), nil
+}
+
+// throughput measures floor and load in turn. weight is how many units of the
+// figure one envelope is.
+func (b *bench) throughput(ctx context.Context, load *traffic, conns int, rate float64, weight int) ([]sample, error) {
+	if err := load.awaitResumed(ctx, conns); err != nil {
+		return nil, err
+	}
+	var runs []sample
+	for range b.Runs {
+		var floor float64
+		err := load.meanwhile(ctx, func() (err error) {
+			floor, err = b.publishFloor(ctx, 256)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		figure, more, err := b.measure(ctx, load, rate, weight)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, newSample(figure, floor, more))
+	}
+	return runs, nil
+}
+
+// measure warms up, measures for b.Seconds and waits for what is under way.
+func (b *bench) measure(ctx context.Context, load *traffic, rate float64, weight int) (float64, map[string]float64, error) {
+	if err := load.drive(ctx, 50*time.Millisecond); err != nil {
+		return 0, nil, err
+	}
+	load.reset()
+	load.start(rate)
+	if err := load.drive(ctx, b.Seconds/4); err != nil {
+		return 0, nil, err
+	}
+	warm := load.counts
+	load.ack, load.deliver = newHistogram(), newHistogram()
+	before := b.usage()
+	if err := load.drive(ctx, b.Seconds); err != nil {
+		return 0, nil, err
+	}
+	after, counted := b.usage(), load.counts
+	more := load.latencies()
+	undelivered, err := load.settle(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	verdicts, deliveries := counted.verdicts-warm.verdicts, counted.deliveries-warm.deliveries
+	envelopes := min(float64(verdicts), float64(deliveries)/float64(load.recipients))
+	after.since(before, verdicts, more)
+	more["nacks"], more["undelivered"] = float64(load.counts.nacks), float64(undelivered)
+	if rate > 0 {
+		more["late"] = float64(counted.late - warm.late)
+	}
+	figure := envelopes * float64(weight) / after.at.Sub(before.at).Seconds()
+	more["envelopes_per_s"] = figure / float64(weight)
+	b.say("%.0f/s, %.1f µs of server and %.1f µs of generator CPU an envelope, nacks %v", figure,
+		more["server_cpu_us_per_envelope"], more["generator_cpu_us_per_envelope"], load.counts.reasons)
+	return figure, more, nil
+}
+
+func (t *traffic) latencies() map[string]float64 {
+	return map[string]float64{
+		"ack_p50_ms": millis(t.ack, 50), "ack_p99_ms": millis(t.ack, 99),
+		"deliver_p50_ms": millis(t.deliver, 50), "deliver_p99_ms": millis(t.deliver, 99),
+	}
+}
