@@ -34,7 +34,7 @@ type participant struct {
 
 	conn   *client.Conn
 	cursor string // the last row of an ordered replay; a live push moves it nowhere
-	seq    int
+	seq    int    // rises over all connections: what is sent again keeps its own
 	sent   int
 	open   *outgoing // sent, and the connection broke before the verdict
 
@@ -59,7 +59,6 @@ func (p *participant) connect(ctx context.Context) (resumed, error) {
 	p.conn = conn
 	p.complete = make(chan resumed, 1)
 	p.reading = make(chan struct{})
-	p.seq = 0 // seq counts on one connection
 	go p.read(conn, p.complete, p.reading)
 	return p.resume(ctx)
 }

@@ -218,7 +218,7 @@ func (s *scenario) goesOn(ctx context.Context, p *participant) error {
 	if p.open == nil {
 		return nil
 	}
-	s.say("%-5s sends %s again, the same bytes: its verdict was lost with the server", p.name, p.open.id)
+	s.say("%-5s sends %s again, the same bytes: it had no verdict when the server died", p.name, p.open.id)
 	return p.resend(ctx)
 }
 
