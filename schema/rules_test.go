@@ -1,0 +1,166 @@
+package schema_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+	"github.com/peerrelay/peerrelay/schema"
+	"github.com/peerrelay/peerrelay/store"
+)
+
+const tables = `SELECT relname::text FROM pg_class
+	WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname <> 'goose_db_version' ORDER BY 1`
+
+// textColumns is every column that could hold message content in clear, and what it
+// holds instead. A new one needs an entry here, and with it a reason.
+var textColumns = map[string]string{
+	"tenants.name":                "operator's name of the tenant",
+	"devices.label":               "name its owner gave the device",
+	"devices.kind":                "human or agent",
+	"devices.state":               "state machine",
+	"rooms.kind":                  "group or direct",
+	"rooms.scheme":                "name of the encryption scheme",
+	"rooms.private_messages":      "policy",
+	"rooms.state":                 "state machine",
+	"participants.role":           "role",
+	"credentials.kind":            "session or development",
+	"session_history.message_id":  "id the sender chose; visible to the relay in the envelope",
+	"session_history.kind":        "kind of envelope",
+	"state_transition.machine":    "reference data",
+	"state_transition.from_state": "reference data",
+	"state_transition.event":      "reference data",
+	"state_transition.to_state":   "reference data",
+}
+
+func TestNoContentInClear(t *testing.T) {
+	t.Parallel()
+	db := connect(t, pgtest.URL(t))
+	found := list(t, db, `
+		SELECT c.relname || '.' || a.attname
+		FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
+		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'm') AND a.attnum > 0 AND NOT a.attisdropped
+		  AND c.relname <> 'goose_db_version'
+		  AND t.typname NOT IN ('uuid', 'timestamptz', 'int4', 'int8', 'bool', 'bytea')`)
+	for _, column := range found {
+		require.Contains(t, textColumns, column, "a column that could hold content in clear")
+	}
+	require.Len(t, found, len(textColumns), "an entry of the list has no column")
+}
+
+func TestEveryTableIsTheTenants(t *testing.T) {
+	t.Parallel()
+	db := connect(t, pgtest.URL(t))
+	require.NotEmpty(t, list(t, db, tables))
+	require.Empty(t, list(t, db, `SELECT relname::text FROM pg_class
+		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname <> 'goose_db_version'
+		  AND NOT (relrowsecurity AND relforcerowsecurity)`), "tables without forced row-level security")
+	require.Equal(t, []string{"state_transition", "tenants"}, list(t, db, `SELECT relname::text FROM pg_class c
+		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname <> 'goose_db_version'
+		  AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id' AND a.attnotnull)
+		ORDER BY 1`), "tables without a tenant")
+	require.Equal(t, []string{"state_transition"}, list(t, db, `SELECT DISTINCT tablename::text FROM pg_policies
+		WHERE coalesce(qual, 'true') = 'true' AND coalesce(with_check, 'true') = 'true'`), "policies that ask nothing")
+	require.Empty(t, list(t, db, `SELECT proname::text FROM pg_proc
+		WHERE pronamespace = 'public'::regnamespace AND prosecdef`), "functions with their owner's rights")
+	require.Empty(t, list(t, db, `SELECT relname::text FROM pg_class
+		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('v', 'm')`), "views, which have their owner's rights")
+}
+
+func TestEverythingIsNamed(t *testing.T) {
+	t.Parallel()
+	db := connect(t, pgtest.URL(t))
+	names := list(t, db, `SELECT c.relname || ' ' || k.conname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
+		WHERE c.relnamespace = 'public'::regnamespace AND c.relname <> 'goose_db_version' AND k.contype IN ('c', 'f', 'p', 'u', 'x')
+		UNION SELECT c.relname || ' ' || i.relname FROM pg_index x JOIN pg_class c ON c.oid = x.indrelid JOIN pg_class i ON i.oid = x.indexrelid
+		WHERE c.relnamespace = 'public'::regnamespace AND c.relname <> 'goose_db_version'`)
+	ours := regexp.MustCompile(`^[a-z_]+_(pk|uq|fk|ck|ix)$`)
+	for _, line := range names {
+		table, name, _ := strings.Cut(line, " ")
+		require.True(t, strings.HasPrefix(name, table+"_") && ours.MatchString(name), "%s: PostgreSQL made up the name %s", table, name)
+	}
+}
+
+// TestServiceRights pins what the service role may do, so that a right is never given
+// by accident.
+func TestServiceRights(t *testing.T) {
+	t.Parallel()
+	db := connect(t, pgtest.URL(t))
+	require.Equal(t, []string{"f f f f f"}, list(t, db, `SELECT concat_ws(' ', rolsuper, rolbypassrls, rolcreaterole, rolcreatedb, rolreplication)
+		FROM pg_roles WHERE rolname = $1`, schema.ServiceRole))
+
+	insert := map[string]string{
+		"tenants":         "id name",
+		"devices":         "id kind label state tenant_id",
+		"rooms":           "id kind private_messages scheme tenant_id",
+		"participants":    "device_id id role room_id tenant_id",
+		"credentials":     "expires_at id kind participant_id room_id tenant_id token_hash",
+		"session_history": "envelope gen kid kind message_id room_id sender_id tenant_id",
+	}
+	update := map[string]string{
+		"tenants":      "frozen",
+		"devices":      "label revoked_at state",
+		"rooms":        "archived_at state version",
+		"participants": "left_at",
+		"credentials":  "revoked_at",
+	}
+	for _, table := range list(t, db, tables) {
+		require.Equal(t, insert[table], columnsWith(t, db, table, "INSERT"), "insert into %s", table)
+		require.Equal(t, update[table], columnsWith(t, db, table, "UPDATE"), "update %s", table)
+		for right, want := range map[string]bool{
+			"SELECT": true, "DELETE": table == "session_history", "TRUNCATE": false, "REFERENCES": false, "TRIGGER": false,
+		} {
+			var got bool
+			require.NoError(t, db.QueryRow(t.Context(), "SELECT has_table_privilege($1, $2, $3)", schema.ServiceRole, table, right).Scan(&got))
+			require.Equal(t, want, got, "%s on %s", right, table)
+		}
+	}
+	var create bool
+	require.NoError(t, db.QueryRow(t.Context(), "SELECT has_schema_privilege($1, 'public', 'CREATE')", schema.ServiceRole).Scan(&create))
+	require.False(t, create)
+}
+
+func columnsWith(t *testing.T, db *pgx.Conn, table, right string) string {
+	t.Helper()
+	return strings.Join(list(t, db, `SELECT attname::text FROM pg_attribute
+		WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped
+		  AND has_column_privilege($2, attrelid, attnum, $3) ORDER BY 1`, table, schema.ServiceRole, right), " ")
+}
+
+// The two state machines, in Go and in the table, are the same.
+func TestTransitionTables(t *testing.T) {
+	t.Parallel()
+	db := connect(t, pgtest.URL(t))
+	var want []string
+	for _, from := range roomStates {
+		for _, event := range roomEvents {
+			if to, err := from.Next(event); err == nil {
+				want = append(want, fmt.Sprintf("room %s %s %s", from, event, to))
+			}
+		}
+	}
+	for _, from := range deviceStates {
+		for _, event := range deviceEvents {
+			if to, err := from.Next(event); err == nil {
+				want = append(want, fmt.Sprintf("device %s %s %s", from, event, to))
+			}
+		}
+	}
+	slices.Sort(want)
+	got := list(t, db, "SELECT concat_ws(' ', machine, from_state, event, to_state) FROM state_transition")
+	slices.Sort(got)
+	require.Equal(t, want, got)
+}
+
+var (
+	roomStates   = []store.RoomState{store.RoomCreated, store.RoomActive, store.RoomRekeying, store.RoomArchived}
+	roomEvents   = []store.RoomEvent{store.RoomMembersAdded, store.RoomMemberRemoved, store.RoomRekeyed, store.RoomArchive}
+	deviceStates = []store.DeviceState{store.DevicePending, store.DeviceApproved, store.DeviceActive, store.DeviceSuspended, store.DeviceRevoked}
+	deviceEvents = []store.DeviceEvent{store.DeviceApprove, store.DeviceActivate, store.DeviceSuspend, store.DeviceReinstate, store.DeviceRevoke}
+)
