@@ -18,8 +18,11 @@ func (j *JetStream) watchAudit() error {
 	_, err := j.conn.Subscribe(apiAudit, func(msg *nats.Msg) {
 		var audit struct {
 			Subject string `json:"subject"`
+			Client  struct {
+				Name string `json:"name"`
+			} `json:"client"`
 		}
-		if json.Unmarshal(msg.Data, &audit) != nil {
+		if json.Unmarshal(msg.Data, &audit) != nil || audit.Client.Name == publisherName {
 			return
 		}
 		at := strings.LastIndexByte(audit.Subject, '.')
@@ -32,7 +35,7 @@ func (j *JetStream) watchAudit() error {
 		}
 		switch audit.Subject[:at] {
 		case "$JS.API.STREAM.PURGE", "$JS.API.STREAM.MSG.DELETE":
-			j.committers[shard].signal(j.committers[shard].rowsRemoved)
+			signal(j.committers[shard].rowsRemoved)
 		case "$JS.API.STREAM.DELETE", "$JS.API.STREAM.CREATE", "$JS.API.STREAM.UPDATE", "$JS.API.STREAM.RESTORE":
 			j.committers[shard].nudge()
 		}

@@ -77,11 +77,11 @@ type committer struct {
 }
 
 // nudge makes the committer look at its stream again.
-func (c *committer) nudge() { c.signal(c.linkChanged) }
+func (c *committer) nudge() { signal(c.linkChanged) }
 
-func (c *committer) signal(signal chan struct{}) {
+func signal(to chan struct{}) {
 	select {
-	case signal <- struct{}{}:
+	case to <- struct{}{}:
 	default: // one that waits says it all
 	}
 }

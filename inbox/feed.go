@@ -35,8 +35,10 @@ type feed struct {
 
 	dispatchers []*dispatcher
 	everything  *nats.Subscription
-	lost        chan struct{} // the connection was lost or messages were dropped
-	closing     chan struct{}
+	reconnected chan struct{}
+	dropped     chan struct{}
+	closing     context.Context
+	stop        context.CancelFunc
 	wait        sync.WaitGroup
 }
 
@@ -48,9 +50,10 @@ type dispatcher struct {
 func newFeed(sink Sink, m *metrics, all bool) *feed {
 	f := &feed{
 		sink: sink, metrics: m, all: all,
-		rooms: make(map[uuid.UUID]*nats.Subscription),
-		lost:  make(chan struct{}, 1), closing: make(chan struct{}),
+		rooms:       make(map[uuid.UUID]*nats.Subscription),
+		reconnected: make(chan struct{}, 1), dropped: make(chan struct{}, 1)
 	}
+	f.closing, f.stop = context.WithCancel(context.Background())
 	count := feedDispatchers
 	if all {
 		count = 1 // one subscription is one queue
@@ -66,15 +69,8 @@ func newFeed(sink Sink, m *metrics, all bool) *feed {
 // options makes the connection report whatever may lose live messages.
 func (f *feed) options() []nats.Option {
 	return []nats.Option{
-		nats.ReconnectHandler(func(*nats.Conn) { f.suspect() }),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) { f.suspect() }),
-	}
-}
-
-func (f *feed) suspect() {
-	select {
-	case f.lost <- struct{}{}:
-	default:
+		nats.ReconnectHandler(func(*nats.Conn) { signal(f.reconnected) }),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) { signal(f.dropped) }),
 	}
 }
 
@@ -99,7 +95,7 @@ func (f *feed) start(conn *nats.Conn) error {
 
 // close ends the feed; the connection must be closed already, or be closed next.
 func (f *feed) close() {
-	close(f.closing)
+	f.stop()
 	f.wait.Wait()
 }
 
@@ -123,7 +119,7 @@ func (f *feed) dispatch(d *dispatcher) {
 		case room := <-d.missed:
 			f.metrics.missed.Inc()
 			f.sink.Missed(room)
-		case <-f.closing:
+		case <-f.closing.Done():
 			return
 		}
 	}
@@ -143,28 +139,27 @@ func (f *feed) watch() {
 	ticker := time.NewTicker(feedSweep)
 	defer ticker.Stop()
 	for {
-		everything := false
 		select {
-		case <-f.lost:
-			everything = f.conn.IsConnected() && f.settled()
+		case <-f.reconnected:
+			// Only once the server has the subscriptions again, nothing more is lost.
+			if flush(f.closing, f.conn, joinTimeout) == nil {
+				f.missed(f.dispatchers[0], uuid.Nil)
+			} else if f.conn.IsConnected() {
+				signal(f.reconnected)
+			}
+		case <-f.dropped:
 		case <-ticker.C:
-		case <-f.closing:
+		case <-f.closing.Done():
 			return
-		}
-		if everything {
-			f.missed(f.dispatchers[0], uuid.Nil)
 		}
 		f.sweep(dropped)
 	}
 }
 
-// settled reports that the server has processed the renewed subscriptions.
-func (f *feed) settled() bool { return f.conn.FlushTimeout(5*time.Second) == nil }
-
 func (f *feed) missed(d *dispatcher, room uuid.UUID) {
 	select {
 	case d.missed <- room:
-	case <-f.closing:
+	case <-f.closing.Done():
 	}
 }
 

@@ -97,6 +97,9 @@ func (j *JetStream) open(ctx, stopped context.Context) error {
 	return nil
 }
 
+// publisherName is how the connection of the committers shows in NATS.
+const publisherName = "relay inbox publish"
+
 // connect opens all connections. What could not be sent while a connection is down
 // must fail at once instead of being sent when it is back (FAULTS E03).
 func (j *JetStream) connect() error {
@@ -112,7 +115,7 @@ func (j *JetStream) connect() error {
 		return conn, nil
 	}
 	nudge := func(*nats.Conn) { j.nudge() }
-	conn, err := dial("relay inbox publish", nats.ReconnectHandler(nudge),
+	conn, err := dial(publisherName, nats.ReconnectHandler(nudge),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { j.nudge() }))
 	if err != nil {
 		return err

@@ -57,19 +57,20 @@ func (c *committer) settle(cause error) {
 	if err != nil {
 		cause = errors.Join(cause, err)
 	}
-	refused := false
+	var refused []*pending
 	for _, p := range inFlight {
 		if expected.complete(p) {
 			c.finishStored(p)
 			continue
 		}
-		refused = true
+		refused = append(refused, p)
 		c.disown(p)
-		c.finishUnavailable(p, cause)
 	}
-	if refused {
-		c.removeOrphans(ctx)
-		c.fail(cause)
+	if len(refused) > 0 {
+		c.fail(cause) // before the verdicts: nobody may see a refusal and be ready
+	}
+	for _, p := range refused {
+		c.finishUnavailable(p, cause)
 	}
 }
 
@@ -135,8 +136,8 @@ func (c *committer) disown(p *pending) {
 	}
 }
 
-// removeOrphans deletes stored rows of refused messages. What cannot be deleted now
-// is tried again before the shard counts as able to store.
+// removeOrphans deletes stored rows of refused messages. The shard does not count as
+// able to store before it has.
 func (c *committer) removeOrphans(ctx context.Context) error {
 	for len(c.orphans) > 0 {
 		if err := c.remove(ctx, c.orphans[0]); err != nil {
@@ -145,6 +146,7 @@ func (c *committer) removeOrphans(ctx context.Context) error {
 		if c.recent != nil {
 			c.recent.remove(c.orphans[0])
 		}
+		c.metrics.orphansRemoved.Inc()
 		c.orphans = c.orphans[1:]
 	}
 	return nil
@@ -231,10 +233,14 @@ func (c *committer) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// probe stores one small row that belongs to no inbox: only a write shows that
-// writes work.
+// probeBytes is the size of the largest envelope: a shard that stores one can store
+// any.
+const probeBytes = wire.MaxMessage
+
+// probe stores a row that belongs to no inbox, and removes it again: only a write
+// shows that writes work.
 func (c *committer) probe(ctx context.Context) error {
-	reply, err := c.conn.RequestWithContext(ctx, probeSubject(c.shard), []byte("can this shard store?\n"))
+	reply, err := c.conn.RequestWithContext(ctx, probeSubject(c.shard), make([]byte, probeBytes))
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
@@ -247,6 +253,9 @@ func (c *committer) probe(ctx context.Context) error {
 	}
 	c.last = sequence
 	c.committed.Store(sequence)
+	if err := c.remove(ctx, sequence); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
 	return nil
 }
 
@@ -368,15 +377,14 @@ func (c *committer) readBackRow(ctx context.Context, row *jetstream.RawStreamMsg
 	}
 }
 
-// remove deletes a row of a refused message; one that is gone already is fine.
+// remove deletes a row; one that is gone already is fine.
 func (c *committer) remove(ctx context.Context, sequence uint64) error {
 	stream, err := c.js.Stream(ctx, c.stream)
 	if err == nil {
 		err = stream.DeleteMsg(ctx, sequence)
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-		return fmt.Errorf("remove row %d of a refused message: %w", sequence, err)
+		return fmt.Errorf("remove row %d: %w", sequence, err)
 	}
-	c.metrics.orphansRemoved.Inc()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -21,6 +22,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(envDir); dir != "" {
+		if err := serveNATS(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	// Loops of the server's own file store that a stream made on leftover files never
 	// ends; the package's own goroutines all count.
 	const natsServer = "github.com/nats-io/nats-server/v2/server"

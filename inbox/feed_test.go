@@ -1,0 +1,117 @@
+package inbox_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/inbox"
+)
+
+// A sink that falls behind until messages are dropped is told, after the last drop,
+// that it missed some; nothing is lost silently.
+func TestSlowSink(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*inbox.Config){"embedded": func(*inbox.Config) {}, "shared": shared} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startNATS(t)
+			sink := &recorder{block: make(chan struct{})}
+			receiver := s.open(sink, change, noMemory)
+			writer := s.open(&recorder{}, change)
+			room, to := uuid.New(), participants(1)
+			require.NoError(t, receiver.Join(t.Context(), room))
+			const count = 8192 + 300
+			var wait sync.WaitGroup
+			for range 100 {
+				wait.Go(func() {
+					for range count / 100 {
+						if _, err := writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("x")}); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wait.Wait()
+			close(sink.block)
+			eventually(t, func() bool { return len(sink.allMissed()) > 0 }, "told of the drop")
+			want := room
+			if name == "embedded" {
+				want = uuid.Nil
+			}
+			require.Contains(t, sink.allMissed(), want)
+			last, err := writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("last")})
+			require.NoError(t, err)
+			eventually(t, func() bool {
+				all := sink.all()
+				return all[len(all)-1].id == last[0]
+			}, "live again")
+		})
+	}
+}
+
+// Rooms that are joined cost no goroutine each, and joins of many at once are quick.
+func TestManyRooms(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*inbox.Config){"embedded": func(*inbox.Config) {}, "shared": shared} {
+		t.Run(name, func(t *testing.T) {
+			s := startNATS(t)
+			sink := &recorder{}
+			j := s.open(sink, change)
+			rooms := participants(2000)
+			before := runtime.NumGoroutine()
+			var wait sync.WaitGroup
+			for part := range 20 {
+				wait.Go(func() {
+					for _, room := range rooms[part*100 : part*100+100] {
+						if err := j.Join(t.Context(), room); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wait.Wait()
+			require.Less(t, runtime.NumGoroutine(), before+200, "goroutines of other tests aside")
+			to := participants(1)
+			for i := 0; i < len(rooms); i += 100 {
+				_, err := j.Write(t.Context(), inbox.Message{Room: rooms[i], To: to, Payload: fmt.Append(nil, i)})
+				require.NoError(t, err)
+			}
+			eventually(t, func() bool { return len(sink.all()) == 20 }, "live messages of some rooms")
+			for _, room := range rooms {
+				j.Leave(room)
+			}
+			_, err := j.Write(t.Context(), inbox.Message{Room: rooms[1], To: to, Payload: []byte("not joined")})
+			require.NoError(t, err)
+			require.NoError(t, j.Join(t.Context(), rooms[2]))
+			_, err = j.Write(t.Context(), inbox.Message{Room: rooms[2], To: to, Payload: []byte("joined")})
+			require.NoError(t, err)
+			eventually(t, func() bool { return len(sink.all()) == 21 }, "live message of the joined room")
+			require.Equal(t, "joined", sink.all()[20].payload)
+		})
+	}
+}
+
+// What somebody else publishes on a live subject never reaches the sink broken.
+func TestLiveGarbage(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t)
+	sink := &recorder{}
+	j := s.open(sink)
+	room, to := uuid.New(), participants(1)
+	require.NoError(t, j.Join(t.Context(), room))
+	conn := s.connect()
+	for _, text := range []string{"", "\n", "envelope\n", "envelope 1\npayload", "envelope 1 x:1\n", "what 1 " + to[0].String() + ":1\n", "envelope 1 " + to[0].String() + ":\n"} {
+		require.NoError(t, conn.Publish("live."+room.String(), []byte(text)))
+	}
+	require.NoError(t, conn.Publish("live.x", []byte("envelope 1 "+to[0].String()+":1\n")))
+	require.NoError(t, conn.Flush())
+	_, err := j.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("good")})
+	require.NoError(t, err)
+	eventually(t, func() bool { return len(sink.all()) == 1 }, "the good one")
+	require.Equal(t, "good", sink.all()[0].payload)
+}
