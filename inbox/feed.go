@@ -51,7 +51,7 @@ func newFeed(sink Sink, m *metrics, all bool) *feed {
 	f := &feed{
 		sink: sink, metrics: m, all: all,
 		rooms:       make(map[uuid.UUID]*nats.Subscription),
-		reconnected: make(chan struct{}, 1), dropped: make(chan struct{}, 1)
+		reconnected: make(chan struct{}, 1), dropped: make(chan struct{}, 1),
 	}
 	f.closing, f.stop = context.WithCancel(context.Background())
 	count := feedDispatchers
