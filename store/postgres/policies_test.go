@@ -1,0 +1,184 @@
+package postgres_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+	"github.com/peerrelay/peerrelay/schema"
+	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// resident is a tenant with one row in every table.
+type resident struct {
+	tenant uuid.UUID
+	member store.Participant
+	hash   store.TokenHash
+}
+
+func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
+	t.Helper()
+	r := resident{tenant: subject(t, s, db).NewTenant(t), hash: store.TokenHash{seed}}
+	room, err := s.CreateRoom(t.Context(), store.NewRoom{
+		Tenant: r.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed,
+	})
+	require.NoError(t, err)
+	r.member, err = s.AddParticipant(t.Context(), store.NewParticipant{Tenant: r.tenant, Room: room.ID, Role: store.RoleAgent})
+	require.NoError(t, err)
+	_, err = s.MintCredential(t.Context(), r.tenant, r.member.ID, store.CredentialSession, r.hash, time.Hour)
+	require.NoError(t, err)
+	_, err = s.AppendMessage(t.Context(), store.Message{
+		Tenant: r.tenant, Room: room.ID, Sender: r.member.ID, ID: "first", Kind: wire.KindMessage, Bytes: []byte("x"),
+	})
+	require.NoError(t, err)
+	return r
+}
+
+// visible runs as the service role under the settings and counts the rows of each table.
+func visible(t *testing.T, conn *pgx.Conn, settings map[string]string) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	inTransaction(t, conn, settings, func(tx pgx.Tx) {
+		for _, table := range tenantTables {
+			var n int
+			require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n), table)
+			if n > 0 {
+				counts[table] = n
+			}
+		}
+	})
+	return counts
+}
+
+var tenantTables = []string{"tenants", "devices", "rooms", "participants", "credentials", "session_history"}
+
+func inTransaction(t *testing.T, conn *pgx.Conn, settings map[string]string, do func(pgx.Tx)) {
+	t.Helper()
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	for name, value := range settings {
+		_, err := tx.Exec(t.Context(), "SELECT set_config($1, $2, true)", name, value)
+		require.NoError(t, err)
+	}
+	do(tx)
+}
+
+func TestPoliciesRead(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, db := pgtest.Open(t, url), newOwner(t, url)
+	a, b := newResident(t, s, db, 1), newResident(t, s, db, 2)
+	require.ElementsMatch(t, tenantTables, strings.Split(query[string](t, db, `SELECT string_agg(relname, ' ') FROM pg_class
+		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname NOT IN ('goose_db_version', 'state_transition')`), " "),
+		"a table without a test")
+	service := newOwner(t, pgtest.As(t, url, schema.ServiceRole)).connect(t)
+	everything := map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1}
+	second, err := s.CreateRoom(t.Context(), store.NewRoom{Tenant: a.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed})
+	require.NoError(t, err)
+	neighbour, err := s.AddParticipant(t.Context(), store.NewParticipant{Tenant: a.tenant, Room: second.ID, Role: store.RoleOwner})
+	require.NoError(t, err)
+
+	for name, c := range map[string]struct {
+		settings map[string]string
+		want     map[string]int
+	}{
+		"nothing set":            {nil, map[string]int{}},
+		"empty settings":         {map[string]string{"relay.tenant": "", "relay.actor": "", "relay.token": "", "relay.device": "", "relay.tenant_name": ""}, map[string]int{}},
+		"an actor and no tenant": {map[string]string{"relay.actor": "service"}, map[string]int{}},
+		"a device and no tenant": {map[string]string{"relay.device": a.member.Device.String()}, map[string]int{}},
+		"a tenant and no actor":  {map[string]string{"relay.tenant": a.tenant.String()}, map[string]int{"tenants": 1}},
+		"an unknown actor":       {map[string]string{"relay.tenant": a.tenant.String(), "relay.actor": "root"}, map[string]int{"tenants": 1}},
+		"an unknown tenant":      {map[string]string{"relay.tenant": uuid.NewString(), "relay.actor": "service"}, map[string]int{}},
+		"the service in b":       {map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, everything},
+		"b's device":             {map[string]string{"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()}, map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1}},
+		"b's device in a":        {map[string]string{"relay.tenant": a.tenant.String(), "relay.device": b.member.Device.String()}, map[string]int{"tenants": 1}},
+		"a device of one room":   {map[string]string{"relay.tenant": a.tenant.String(), "relay.device": neighbour.Device.String()}, map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1}},
+		"a token":                {map[string]string{"relay.token": hex.EncodeToString(a.hash[:])}, map[string]int{"credentials": 1}},
+		"an unknown token":       {map[string]string{"relay.token": strings.Repeat("00", 32)}, map[string]int{}},
+		"maintenance":            {map[string]string{"relay.actor": "maintenance"}, map[string]int{"tenants": 2}},
+		"a tenant's name":        {map[string]string{"relay.tenant_name": a.tenant.String()}, map[string]int{"tenants": 1}},
+	} {
+		require.Equal(t, c.want, visible(t, service, c.settings), name)
+	}
+
+	_, err = s.RemoveParticipant(t.Context(), b.tenant, b.member.Room, b.member.ID)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"tenants": 1, "devices": 1, "participants": 1},
+		visible(t, service, map[string]string{"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()}),
+		"a former member sees the room and its history no more")
+}
+
+func TestPoliciesWrite(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, db := pgtest.Open(t, url), newOwner(t, url)
+	a, b := newResident(t, s, db, 1), newResident(t, s, db, 2)
+	service := newOwner(t, pgtest.As(t, url, schema.ServiceRole)).connect(t)
+
+	inserts := map[string]string{
+		"tenants":         fmt.Sprintf("INSERT INTO tenants (id, name) VALUES ('%s', 'c')", uuid.New()),
+		"devices":         fmt.Sprintf("INSERT INTO devices (tenant_id, id, kind, state) VALUES ('%s', '%s', 'agent', 'ACTIVE')", b.tenant, uuid.New()),
+		"rooms":           fmt.Sprintf("INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages) VALUES ('%s', '%s', 'group', 'none', 'allowed')", b.tenant, uuid.New()),
+		"participants":    fmt.Sprintf("INSERT INTO participants (tenant_id, id, room_id, device_id, role) VALUES ('%s', '%s', '%s', '%s', 'owner')", b.tenant, uuid.New(), b.member.Room, b.member.Device),
+		"credentials":     fmt.Sprintf("INSERT INTO credentials (tenant_id, id, room_id, participant_id, kind, token_hash, expires_at) VALUES ('%s', '%s', '%s', '%s', 'session', sha256('x'), now() + '1h')", b.tenant, uuid.New(), b.member.Room, b.member.ID),
+		"session_history": historyRow(b.tenant, b.member.Room, b.member.ID),
+	}
+	updates := map[string]string{
+		"tenants": "frozen = true", "devices": "label = 'x'", "rooms": "version = version + 1",
+		"participants": "left_at = now()", "credentials": "revoked_at = now()",
+	}
+	for name, settings := range map[string]map[string]string{
+		"nothing set":      nil,
+		"the service in a": {"relay.tenant": a.tenant.String(), "relay.actor": "service"},
+		"b without actor":  {"relay.tenant": b.tenant.String()},
+		"b's device":       {"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()},
+		"b's token":        {"relay.token": hex.EncodeToString(b.hash[:])},
+		"maintenance":      {"relay.actor": "maintenance"},
+	} {
+		for _, table := range tenantTables {
+			inTransaction(t, service, settings, func(tx pgx.Tx) {
+				_, err := tx.Exec(t.Context(), inserts[table])
+				require.ErrorContains(t, err, "row-level security", "%s: insert into %s", name, table)
+			})
+			if set, ok := updates[table]; ok {
+				inTransaction(t, service, settings, func(tx pgx.Tx) {
+					where := "tenant_id"
+					if table == "tenants" {
+						where = "id"
+					}
+					tag, err := tx.Exec(t.Context(), "UPDATE "+table+" SET "+set+" WHERE "+where+" = $1", b.tenant)
+					require.NoError(t, err)
+					require.Zero(t, tag.RowsAffected(), "%s: update %s", name, table)
+				})
+			}
+		}
+		inTransaction(t, service, settings, func(tx pgx.Tx) {
+			tag, err := tx.Exec(t.Context(), "DELETE FROM session_history WHERE tenant_id = $1", b.tenant)
+			require.NoError(t, err)
+			require.Zero(t, tag.RowsAffected(), name)
+		})
+	}
+
+	inTransaction(t, service, map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, func(tx pgx.Tx) {
+		_, err := tx.Exec(t.Context(), historyRow(b.tenant, b.member.Room, a.member.ID))
+		require.ErrorContains(t, err, "row-level security", "whoever writes, the sender must be a member")
+	})
+	inTransaction(t, service, map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, func(tx pgx.Tx) {
+		_, err := tx.Exec(t.Context(), historyRow(b.tenant, b.member.Room, b.member.ID))
+		require.NoError(t, err)
+	})
+}
+
+func historyRow(tenant, room, sender uuid.UUID) string {
+	return fmt.Sprintf("INSERT INTO session_history (tenant_id, room_id, message_id, sender_id, kind, gen, envelope) VALUES ('%s', '%s', 'm', '%s', 'message', 0, 'x')",
+		tenant, room, sender)
+}
