@@ -1,6 +1,7 @@
 package natsd
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -75,7 +76,7 @@ func writeFile(path string, b []byte) error {
 }
 
 // keptPort returns the port of the earlier run if it is free on host, else 0.
-func keptPort(path, host string) int {
+func keptPort(ctx context.Context, path, host string) int {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return 0
@@ -84,7 +85,7 @@ func keptPort(path, host string) int {
 	if err != nil || port < 1 || port > 65535 {
 		return 0
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return 0
 	}

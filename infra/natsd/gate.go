@@ -157,9 +157,12 @@ func apiError(subject string, err error) []byte {
 	if errors.Is(err, errRefused) {
 		code = 403
 	}
-	b, _ := json.Marshal(server.ApiResponse{ // strings and numbers: can't fail
+	b, err := json.Marshal(server.ApiResponse{
 		Type:  kind,
 		Error: &server.ApiError{Code: code, Description: "debug user: " + err.Error()},
 	})
+	if err != nil {
+		return nil // strings and numbers: can't fail
+	}
 	return b
 }

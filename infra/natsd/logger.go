@@ -2,7 +2,6 @@ package natsd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -62,7 +61,7 @@ func (l *serverLog) Tracef(string, ...any)          {} // would print payloads; 
 // Fatalf must not call the server: some callers hold its lock.
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.once.Do(func() {
-		l.err = errors.New(fmt.Sprintf(format, v...))
+		l.err = fmt.Errorf(format, v...)
 		close(l.fatal)
 	})
 	l.line(slog.LevelError, format, v)

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -115,7 +113,7 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 	if s.secrets, err = loadSecrets(filepath.Join(cfg.Dir, "keys")); err != nil {
 		return err
 	}
-	opts, err := s.options(cfg)
+	opts, err := s.options(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -128,9 +126,6 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 		s.ns.Start()
 	}()
 	err = s.awaitReady(ctx)
-	if err == nil {
-		err = s.checkStreams()
-	}
 	if err == nil {
 		s.gate, err = s.openGate()
 	}
@@ -146,7 +141,7 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 
 // options translates cfg. Limits are explicit: with a zero the server would take a part
 // of the free disk at start for its limit, and refuse writes there.
-func (s *Server) options(cfg Config) (*server.Options, error) {
+func (s *Server) options(ctx context.Context, cfg Config) (*server.Options, error) {
 	host, portText, err := net.SplitHostPort(cfg.ListenAddr)
 	if err != nil {
 		return nil, fmt.Errorf("read listen address: %w", err)
@@ -156,7 +151,7 @@ func (s *Server) options(cfg Config) (*server.Options, error) {
 		return nil, fmt.Errorf("read listen address: %w", err)
 	}
 	if port == 0 {
-		port = keptPort(s.portFile(), host)
+		port = keptPort(ctx, s.portFile(), host)
 	}
 	if port == 0 {
 		port = server.RANDOM_PORT
@@ -167,7 +162,7 @@ func (s *Server) options(cfg Config) (*server.Options, error) {
 		Port:                   port,
 		NoSigs:                 true,
 		DisableJetStreamBanner: true,
-		MaxPayload:             int32(cfg.MaxPayload), //nolint:gosec // bounded by withDefaults
+		MaxPayload:             int32(cfg.MaxPayload), // bounded by withDefaults
 		WriteDeadline:          10 * time.Second,
 		JetStream:              true,
 		StoreDir:               s.dir,
@@ -200,32 +195,10 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	if !s.ns.ReadyForConnections(10 * time.Second) {
 		return errors.New("server does not take connections")
 	}
-	return s.Healthy()
-}
-
-// checkStreams demands that every stream that has a folder was recovered. The server
-// skips one it can't read with a warning.
-func (s *Server) checkStreams() error {
-	entries, err := os.ReadDir(filepath.Join(s.dir, "jetstream", relayAccount, "streams"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrStore, err)
-	}
-	detail, err := s.ns.JszAccount(&server.JSzOptions{Account: relayAccount, Streams: true})
-	if err != nil {
-		return fmt.Errorf("list recovered streams: %w", err)
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || !e.IsDir() {
-			continue // being deleted
-		}
-		if !slices.ContainsFunc(detail.Streams, func(d server.StreamDetail) bool { return d.Name == e.Name() }) {
-			return fmt.Errorf("%w: stream %s is damaged; bring %s back from a backup, or move it away to go on "+
-				"without its rows", ErrStore, e.Name(),
-				filepath.Join(s.dir, "jetstream", relayAccount, "streams", e.Name()))
-		}
+	// The server skips a stream that it can't read with a warning. Each has a folder.
+	if err := s.Healthy(); err != nil {
+		return fmt.Errorf("%w: %w; bring its folder below %s back from a backup, or move it away to go on without "+
+			"its rows", ErrStore, err, filepath.Join(s.dir, "jetstream", relayAccount, "streams"))
 	}
 	return nil
 }
@@ -254,17 +227,16 @@ func (s *Server) URL() string { return s.ns.ClientURL() }
 // ContextFile is the path of the file for nats --context: the read-only user.
 func (s *Server) ContextFile() string { return filepath.Join(s.dir, "context.json") }
 
-// Healthy is nil while the server can store. JetStream turns itself off for good when
-// the disk is full: free some and start again.
+// Healthy is nil while the server can store into every stream. After a failed write (a
+// full disk) a stream stores nothing and answers nothing until the server is started
+// again; what it had acknowledged is kept.
 func (s *Server) Healthy() error {
 	if err := s.lines.failure(); err != nil {
 		return fmt.Errorf("NATS: %w", err)
 	}
-	if !s.ns.Running() {
-		return errors.New("NATS: server is not running")
-	}
-	if !s.ns.JetStreamEnabled() {
-		return errors.New("NATS: JetStream is off, see the log (a full disk turns it off)")
+	status := s.ns.Healthz(&server.HealthzOptions{Details: true})
+	if len(status.Errors) > 0 {
+		return fmt.Errorf("NATS: %s", status.Errors[0].Error)
 	}
 	acc, err := s.ns.LookupAccount(relayAccount)
 	if err != nil {

@@ -10,8 +10,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,10 +25,16 @@ import (
 	"github.com/peerrelay/peerrelay/infra/natsd"
 )
 
-const helperEnv = "NATSD_TEST_HELPER_DIR"
+const (
+	helperEnv   = "NATSD_TEST_HELPER_DIR"
+	fullDiskEnv = "NATSD_TEST_FULL_DISK"
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperEnv); dir != "" {
+		if os.Getenv(fullDiskEnv) != "" {
+			limitFileSize()
+		}
 		runHelper(dir)
 		return
 	}
@@ -229,7 +237,7 @@ func TestConnOptions(t *testing.T) {
 	require.NoError(t, err)
 	defer nc.Close()
 	require.NoError(t, closeServer(first))
-	<-gone
+	require.Error(t, <-gone)
 	require.ErrorIs(t, nc.Publish("live.room", []byte("late")), nats.ErrReconnectBufExceeded)
 
 	second := start(t, natsd.Config{Dir: dir})
@@ -269,9 +277,12 @@ func runHelper(dir string) {
 		panic(err)
 	}
 	for {
-		ack, err := js.Publish(context.Background(), "inbox.00.a.b", []byte("acknowledged"))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ack, err := js.Publish(ctx, "inbox.00.a.b", []byte("acknowledged"))
+		cancel()
 		if err != nil {
-			panic(err)
+			fmt.Println("failed:", err, "healthy:", s.Healthy())
+			return
 		}
 		if _, err := fmt.Println(ack.Sequence); err != nil {
 			return
@@ -313,6 +324,36 @@ func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 		nc.Close()
 		require.NoError(t, closeServer(s))
 	}
+}
+
+// limitFileSize stands in for a full disk: writing beyond fails in the same way.
+func limitFileSize() {
+	signal.Ignore(syscall.SIGXFSZ)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}); err != nil {
+		panic(err)
+	}
+}
+
+func TestFailedWrite(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), helperEnv+"="+dir, fullDiskEnv+"=1")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	require.Contains(t, lines[len(lines)-1], "failed: ")
+	require.Contains(t, lines[len(lines)-1], "healthy: NATS: JetStream stream 'RELAY > INBOX_00' write error")
+	require.Greater(t, len(lines), 100)
+
+	// What was acknowledged before is there, and the stream takes rows again.
+	s := start(t, natsd.Config{Dir: dir})
+	_, js := relayConn(t, s)
+	stream, err := js.Stream(t.Context(), "INBOX_00")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, stream.CachedInfo().State.LastSeq, uint64(len(lines)-1))
+	require.Equal(t, stream.CachedInfo().State.LastSeq, stream.CachedInfo().State.Msgs)
+	_, err = js.Publish(t.Context(), "inbox.00.a.b", []byte("more"))
+	require.NoError(t, err)
 }
 
 func TestFilesAreTheOwnersOnly(t *testing.T) {

@@ -7,11 +7,11 @@ func ServerProcesses(dir string) ([]int, error) {
 	return serverProcesses(filepath.Join(dir, "postgres", "data"))
 }
 
-// NewLog is a log in dir of at most max bytes a file.
-func NewLog(dir string, max int64) (*logFile, error) {
+// NewLog is a log in dir of at most limit bytes a file.
+func NewLog(dir string, limit int64) (*logFile, error) {
 	l, err := openLog(dir)
 	if err == nil {
-		l.max = max
+		l.max = limit
 	}
 	return l, err
 }

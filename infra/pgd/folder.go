@@ -30,8 +30,12 @@ type folder struct {
 
 func (f folder) data() string { return filepath.Join(f.root, "data") }
 func (f folder) conf() string { return filepath.Join(f.root, "conf") }
-func (f folder) run() string  { return filepath.Join(f.root, "run") }
-func (f folder) log() string  { return filepath.Join(f.root, "log") }
+
+// draft is where initdb makes data.
+func (f folder) draft() string { return f.data() + ".new" }
+
+func (f folder) run() string { return filepath.Join(f.root, "run") }
+func (f folder) log() string { return filepath.Join(f.root, "log") }
 
 // openFolder makes what is missing and checks who owns what is there.
 func openFolder(dataDir string, candidates []string) (folder, error) {

@@ -21,7 +21,7 @@ func (f folder) initialise(ctx context.Context, p programs) (made bool, err erro
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("look at the PostgreSQL data: %w", err)
 	}
-	draft := f.data() + ".new"
+	draft := f.draft()
 	if err := os.RemoveAll(draft); err != nil {
 		return false, fmt.Errorf("remove unfinished PostgreSQL data: %w", err)
 	}

@@ -109,8 +109,8 @@ func candidateDirs(binDir string) (dirs []string, where string) {
 	}
 	if path, err := exec.LookPath("postgres"); err == nil {
 		// Through links: a postgres linked into /usr/local/bin has its initdb elsewhere.
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(target))
 		}
 	}
 	for _, pattern := range binPatterns {

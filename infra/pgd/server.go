@@ -149,12 +149,14 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 
 // prepare brings the folder into the state in which the server can be launched.
 func (s *Server) prepare(ctx context.Context, cfg Config, p programs) error {
-	left, err := stopLeftover(ctx, s.folder.data())
-	if err != nil {
-		return err
-	}
-	if left {
-		s.log.WarnContext(ctx, "ended a server that an earlier relay had left running")
+	for _, data := range []string{s.folder.data(), s.folder.draft()} {
+		left, err := stopLeftover(ctx, data)
+		if err != nil {
+			return err
+		}
+		if left {
+			s.log.WarnContext(ctx, "ended a server that an earlier relay had left running")
+		}
 	}
 	made, err := s.folder.initialise(ctx, p)
 	if err != nil {
@@ -294,17 +296,16 @@ func (s *Server) createDatabase(ctx context.Context) error {
 
 // startingUp tells a server that is not there yet from one that refuses.
 func startingUp(err error) bool {
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pgErr.Code == "57P03" // cannot_connect_now
 	}
-	var badConfig *pgconn.ParseConfigError
-	return !errors.As(err, &badConfig)
+	_, badConfig := errors.AsType[*pgconn.ParseConfigError](err)
+	return !badConfig
 }
 
 func hasCode(err error, code string) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == code
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == code
 }
 
 // URL is the connection URL of the owner, a superuser, for migrations. It holds no
@@ -367,7 +368,7 @@ func (s *Server) stop(ctx context.Context) error {
 	case <-s.drained:
 	case <-time.After(10 * time.Second):
 		err = errors.Join(err, errors.New("server processes still hold the log"))
-		s.output.SetReadDeadline(time.Now())
+		err = errors.Join(err, s.output.SetReadDeadline(time.Now()))
 		<-s.drained
 	}
 	s.output.Close()

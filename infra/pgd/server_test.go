@@ -372,8 +372,8 @@ func TestLockFileOfReusedProcessID(t *testing.T) {
 
 func TestContextEndsStart(t *testing.T) {
 	dir := t.TempDir()
-	for _, after := range []time.Duration{0, 5, 50, 200, 500, 800, 1000} { // ms, at whatever step
-		ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
+	for _, after := range []int{0, 5, 50, 200, 500, 800, 1000} { // ms, at whatever step
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(after)*time.Millisecond)
 		s, err := pgd.Start(ctx, pgd.Config{Dir: dir})
 		cancel()
 		if err == nil {
@@ -396,6 +396,20 @@ func TestUnfinishedInitdb(t *testing.T) {
 	s := start(t, pgd.Config{Dir: dir})
 	require.Equal(t, 1, query[int](t, connect(t, s.URL()), "SELECT 1"))
 	require.NoDirExists(t, draft)
+}
+
+func TestRelayKilledWhileInitdbRuns(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), helperEnv+"="+dir)
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "postgres", "data.new", "pg_wal"))
+		return err == nil
+	}, 30*time.Second, time.Millisecond)
+	kill(t, cmd)
+	s := start(t, pgd.Config{Dir: dir})
+	require.Equal(t, 1, query[int](t, connect(t, s.URL()), "SELECT 1"))
 }
 
 func TestFailedStartSaysWhy(t *testing.T) {

@@ -77,7 +77,7 @@ func (f folder) writeConf(cfg Config) error {
 		"pg_hba.conf":     "local all all peer map=relay\nlocal replication all peer map=relay\n",
 		"pg_ident.conf":   ident,
 	} {
-		if err := replaceFile(filepath.Join(f.conf(), name), text); err != nil {
+		if err := f.replaceConf(name, text); err != nil {
 			return fmt.Errorf("write %s: %w", name, err)
 		}
 	}
@@ -108,15 +108,19 @@ func identMap(roles []string) (string, error) {
 
 func quoteConf(v string) string { return "'" + strings.ReplaceAll(v, "'", "''") + "'" }
 
-func replaceFile(path, text string) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+func (f folder) replaceConf(name, text string) error {
+	path := filepath.Join(f.conf(), name)
+	mode := os.FileMode(0o600)
+	if f.acct.other {
+		mode = 0o644
+	}
+	if err := os.WriteFile(path+".new", []byte(text), mode); err != nil {
 		return err
 	}
-	if err := os.Chmod(tmp, 0o644); err != nil { // whatever the umask left
+	if err := os.Chmod(path+".new", mode); err != nil { // whatever the umask left
 		return err
 	}
-	return os.Rename(tmp, path)
+	return os.Rename(path+".new", path)
 }
 
 // fixedArgs are what neither the file nor ALTER SYSTEM may change. base is the folder as
