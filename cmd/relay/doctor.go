@@ -188,8 +188,8 @@ func (c *checks) server(ctx context.Context, server *client) {
 		}
 		c.fail(part.Name, part.Detail)
 	}
-	if status.Frozen {
-		c.fail("network", "frozen: `relay freeze --off` ends it")
+	if status.Frozen { // somebody wants it so
+		c.ok("network", "frozen, no client may connect: `relay freeze --off` ends it")
 	} else {
 		c.ok("network", "not frozen")
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -45,10 +46,10 @@ type CLI struct {
 
 // Globals are the flags that every command has.
 type Globals struct {
-	Data      string          `default:"./relay-data" env:"RELAY_DATA" type:"path" placeholder:"DIR" help:"The data folder, by default ./relay-data; operator commands find the running relay through the socket in it."`
+	Data      string          `default:"./relay-data" env:"RELAY_DATA" placeholder:"DIR" help:"The data folder, by default ./relay-data; operator commands find the running relay through the socket in it."`
 	APIURL    string          `name:"api-url" env:"RELAY_API_URL" placeholder:"URL" help:"Talk to the relay at this address instead of the socket, for example https://relay.example."`
 	Token     string          `env:"RELAY_TOKEN" placeholder:"TOKEN" help:"Operator token for --api-url. Others on this machine can read command lines: prefer the environment or --token-file."`
-	TokenFile string          `env:"RELAY_TOKEN_FILE" placeholder:"FILE" type:"path" help:"File that holds the operator token (on the server: keys/operator.token in the data folder)."`
+	TokenFile string          `env:"RELAY_TOKEN_FILE" placeholder:"FILE" help:"File that holds the operator token (on the server: keys/operator.token in the data folder)."`
 	JSON      bool            `help:"Print one JSON object."`
 	Config    kong.ConfigFlag `placeholder:"FILE" type:"path" help:"JSON file with values for flags, for example {\"listen\": \"127.0.0.1:9000\"}. Flags and RELAY_* variables come before it."`
 }
@@ -109,7 +110,23 @@ func run(ctx context.Context, args []string, con console) int {
 		con.notef("see relay %s--help", commandOf(err))
 		return exitUsage
 	}
+	if err := cli.settle(); err != nil {
+		con.notef("%v", err)
+		return exitFailed
+	}
 	return exitCode(parsed.Run(&cli.Globals), con)
+}
+
+// settle makes the data folder absolute. An empty name, as of a variable that is set to
+// nothing, is the default and not the current folder.
+func (g *Globals) settle() (err error) {
+	if g.Data == "" {
+		g.Data = "relay-data"
+	}
+	if g.Data, err = filepath.Abs(g.Data); err != nil {
+		return fmt.Errorf("find the data folder: %w", err)
+	}
+	return nil
 }
 
 // commandOf is the command that was being parsed, as far as it is known, and a space.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -42,11 +43,19 @@ func next(w io.Writer, globals *Globals, con console, commands ...string) {
 func (g *Globals) target() string {
 	switch usual, err := filepath.Abs("relay-data"); {
 	case g.APIURL != "" && os.Getenv("RELAY_API_URL") == "":
-		return " --api-url " + g.APIURL
+		return " --api-url " + quote(g.APIURL)
 	case g.APIURL == "" && os.Getenv("RELAY_DATA") == "" && (err != nil || usual != g.Data):
-		return " --data " + g.Data
+		return " --data " + quote(g.Data)
 	}
 	return ""
+}
+
+// quote makes one word of text for a shell.
+func quote(text string) string {
+	if text != "" && !strings.ContainsAny(text, " \t\n\"'\\$`&|;<>()*?[]{}~#!") {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
@@ -104,9 +113,13 @@ func (s *secretFile) tell(w io.Writer, credential string, expires time.Time) {
 }
 
 // listen is the command that uses the credential.
-func (s *secretFile) listen() string {
-	if s.file != nil {
-		return "peer listen --credential-file " + s.file.Name()
+func (s *secretFile) listen(con console) string {
+	peer := "peer"
+	if folder, ours := strings.CutSuffix(con.program, "relay"); ours {
+		peer = folder + "peer"
 	}
-	return "peer listen --credential-file FILE   # a file that holds the credential"
+	if s.file != nil {
+		return peer + " listen --credential-file " + quote(s.file.Name())
+	}
+	return peer + " listen --credential-file FILE   # a file that holds the credential"
 }

@@ -23,7 +23,7 @@ type ParticipantCmd struct {
 type terms struct {
 	Kind           string        `enum:"session,development" default:"session" help:"Kind of the credential: session, or development for hello with direct: true."`
 	TTL            time.Duration `name:"ttl" default:"24h" help:"How long the credential is valid."`
-	CredentialFile string        `placeholder:"FILE" type:"path" help:"Put the credential into this new file, readable by you only, instead of showing it."`
+	CredentialFile string        `placeholder:"FILE" help:"Put the credential into this new file, readable by you only, instead of showing it."`
 }
 
 func (t *terms) seconds() (*int64, error) {
@@ -90,7 +90,7 @@ func (c *ParticipantAddCmd) Run(ctx context.Context, globals *Globals, con conso
 		next(w, globals, con,
 			"participant list --room "+member.RoomID,
 			"inbox --participant "+member.ParticipantID)
-		fmt.Fprintf(w, "  %s\n", file.listen())
+		fmt.Fprintf(w, "  %s\n", file.listen(con))
 	}))
 }
 

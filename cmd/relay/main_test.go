@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/api"
+	"github.com/peerrelay/peerrelay/internal/testkit"
+	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+)
+
+// TestMain is the relay command itself where the test binary is called relay, as the
+// scripts call it.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "relay" {
+		main()
+		return
+	}
+	pgtest.Main(m)
+}
+
+// The scripts in testdata run the real program against a running relay, whose data
+// folder is $DATA and whose public address is $URL.
+func TestScripts(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.Mkdir(data, 0o700))
+	server := testkit.Start(t, testkit.Data(data))
+	programs := t.TempDir()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(self, filepath.Join(programs, "relay")))
+	emptyDatabase := pgtest.EmptyURL(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", programs+string(os.PathListSeparator)+env.Getenv("PATH"))
+			env.Setenv("DATA", server.Data())
+			env.Setenv("URL", "http://"+server.Addr())
+			env.Setenv("TOKEN_FILE", filepath.Join(server.Data(), api.OperatorTokenFile))
+			env.Setenv("EMPTY_DATABASE", emptyDatabase)
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"code":  exitWith,
+			"field": readField,
+			"keys":  requireKeys,
+			"mode":  requireMode,
+		},
+	})
+}
+
+// exitWith is: code N program args... It runs the program and demands that exit code.
+func exitWith(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N program [args]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = failed.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// object reads standard output, which must hold one JSON object and a line end.
+func object(ts *testscript.TestScript) map[string]any {
+	var values map[string]any
+	if err := json.Unmarshal([]byte(ts.ReadFile("stdout")), &values); err != nil {
+		ts.Fatalf("not one JSON object: %v", err)
+	}
+	return values
+}
+
+// readField is: field member VARIABLE. It takes a text member of the last output.
+func readField(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: field member VARIABLE")
+	}
+	text, ok := object(ts)[args[0]].(string)
+	if !ok {
+		ts.Fatalf("member %s is not a text", args[0])
+	}
+	ts.Setenv(args[1], text)
+}
+
+// requireKeys is: keys name... The last output is one JSON object with these members.
+func requireKeys(ts *testscript.TestScript, neg bool, args []string) {
+	values := object(ts)
+	for _, name := range args {
+		if _, ok := values[name]; ok == neg {
+			ts.Fatalf("member %s: present %t", name, ok)
+		}
+	}
+}
+
+// requireMode is: mode 0600 file.
+func requireMode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: mode 0600 file")
+	}
+	want, err := strconv.ParseUint(args[0], 8, 32)
+	ts.Check(err)
+	info, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if info.Mode().Perm() != os.FileMode(want) {
+		ts.Fatalf("mode %04o", info.Mode().Perm())
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for text, want := range map[string]string{
+		"/srv/relay-data": "/srv/relay-data", "/my data": "'/my data'", "it's": `'it'\''s'`, "": "''", "$HOME": "'$HOME'",
+	} {
+		require.Equal(t, want, quote(text))
+	}
+}
+
+// Every command has an example in its help (DESIGN section 2).
+func TestHelpHasExamples(t *testing.T) {
+	commands := [][]string{
+		{"serve"}, {"room", "create"}, {"participant", "add"}, {"participant", "remove"}, {"participant", "list"},
+		{"credential", "mint"}, {"credential", "revoke"}, {"freeze"}, {"inbox"}, {"doctor"}, {"migrate"}, {"version"},
+	}
+	for _, command := range commands {
+		var out writer
+		code := run(t.Context(), append(slices.Clone(command), "--help"), console{&out, &out, "relay"})
+		require.Zero(t, code)
+		require.Contains(t, string(out), "Example", "%v", command)
+	}
+}
+
+type writer []byte
+
+func (w *writer) Write(p []byte) (int, error) {
+	*w = append(*w, p...)
+	return len(p), nil
+}
