@@ -59,7 +59,7 @@ func (s *Store) call(ctx context.Context, step string, who acting, do func(ctx c
 }
 
 // transaction runs several statements as who in one transaction, within the store's
-// timeout. do may run twice.
+// timeout. do may run again.
 func (s *Store) transaction(ctx context.Context, step string, who acting, do func(ctx context.Context, db sqlcgen.DBTX) error) error {
 	return s.onConn(ctx, step, func(ctx context.Context, conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -81,9 +81,20 @@ func (s *Store) onConn(ctx context.Context, step string, do func(context.Context
 	return nil
 }
 
-// lend runs do with a connection, and once more with the same one where the failure
-// was one that repeating mends.
+// lend runs do with a connection. Where that turned out to be dead before anything was
+// sent, as all of the pool are after a restart of the server, it takes another one.
 func (s *Store) lend(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
+	for range s.cfg.MaxConns {
+		if err := s.lendOnce(ctx, do); !pgconn.SafeToRetry(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return s.lendOnce(ctx, do)
+}
+
+// lendOnce runs do with a connection, and once more with the same one where the
+// failure was one that repeating mends.
+func (s *Store) lendOnce(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("get a connection: %w", err)
