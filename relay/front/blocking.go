@@ -22,6 +22,7 @@ type blockingTransport struct {
 
 // attachBlocking makes c the owner of nc.
 func (f *Front) attachBlocking(c *conn, nc net.Conn) {
+	f.poller.tune(rawConn(nc))
 	c.io = &blockingTransport{nc: nc, wrote: make(chan struct{}), caught: make(chan struct{}, 1)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,14 +126,19 @@ func (t *blockingTransport) closing(*conn) {
 // expire implements transport: it ends Read and Write.
 func (t *blockingTransport) expire(c *conn) {
 	c.expired = true
-	nc := t.nc
-	if tls, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		nc = tls.NetConn() // closing TLS would wait for its alert to be written
-	}
+	nc := rawConn(t.nc) // closing TLS would wait for its alert to be written
 	if tcp, ok := nc.(interface{ SetLinger(int) error }); ok && len(c.out.pending()) > 0 {
 		_ = tcp.SetLinger(0)
 	}
 	_ = nc.Close()
+}
+
+// rawConn is the connection under TLS, or nc itself.
+func rawConn(nc net.Conn) net.Conn {
+	if tls, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		return tls.NetConn()
+	}
+	return nc
 }
 
 // write writes what waits until nothing does.

@@ -18,7 +18,7 @@ import (
 // One absolute deadline before hello, that no noise renews (FAULTS B02).
 func TestHelloDeadline(t *testing.T) {
 	t.Parallel()
-	const timeout = time.Second
+	const timeout = 500 * time.Millisecond
 	noises := map[string][]byte{
 		"silence":      nil,
 		"pings":        frame(ws.OpPing, true, []byte("x")),
@@ -52,7 +52,7 @@ func TestHelloDeadline(t *testing.T) {
 				require.Equal(t, wire.CloseAuth, wire.CloseCode(code))
 				require.Equal(t, wire.ReasonAuth, reason)
 				require.GreaterOrEqual(t, time.Since(began), timeout-200*time.Millisecond)
-				require.Less(t, time.Since(began), 3*timeout)
+				require.Less(t, time.Since(began), 6*timeout)
 			})
 		}
 	})
@@ -189,8 +189,7 @@ func TestRefusedSocketsDoNotLinger(t *testing.T) {
 			c.requireText("valid")
 			require.Eventually(t, func() bool { return descriptors(t) <= before+n+2 }, 5*time.Second, 10*time.Millisecond)
 			require.Less(t, time.Since(began), 5*time.Second)
-			for i, c := range clients {
-				s.handler.peer(t, i).requireClosed(t, wire.CloseAuth)
+			for _, c := range clients {
 				c.requireClose(wire.CloseAuth, wire.ReasonAuth) // the close frame was not lost
 			}
 		})

@@ -224,6 +224,17 @@ func setSocketOptions(fd int) {
 	}
 }
 
+// tune sets the same options on a socket that stays with Go's net package.
+func (p *poller) tune(nc net.Conn) {
+	socket, ok := nc.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { setSocketOptions(int(fd)) })
+	}
+}
+
 // start gives up the turn in which the connection was opened, for the first one
 // that reads.
 func (p *poller) start(c *conn) {

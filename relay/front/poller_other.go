@@ -16,6 +16,7 @@ func (p *poller) usable() bool   { return false }
 func (p *poller) stop()          {}
 func (p *poller) conns() []*conn { return nil }
 func (p *poller) start(*conn)    {}
+func (p *poller) tune(net.Conn)  {}
 
 func (p *poller) attach(*conn, *net.TCPConn) error { return errors.ErrUnsupported }
 

@@ -1,0 +1,272 @@
+package front_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/relay/front"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// A reader that stops is closed with queue_full once its bounded queue is full; what
+// it then reads is whole frames and the close; others do not wait (FAULTS B04).
+func TestSlowReaderIsClosed(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = 5 * time.Second })
+		slow := s.dial(t)
+		slowPeer := s.handler.peer(t, 0)
+		healthy := s.dial(t)
+
+		msg := bytes.Repeat([]byte("s"), 10_000)
+		sent := 0
+		for slowPeer.conn.Send(msg) {
+			sent++
+			if sent%10 == 0 {
+				began := time.Now()
+				healthy.write(text("fast"))
+				healthy.requireText("fast")
+				require.Less(t, time.Since(began), time.Second)
+			}
+			require.Less(t, sent, 20_000, "a queue without bound")
+		}
+		slowPeer.requireClosed(t, wire.ClosePolicy)
+		require.False(t, slowPeer.conn.Send(msg))
+		require.GreaterOrEqual(t, sent, wire.MaxQueueBytes/10_004)
+
+		got := 0
+		for {
+			f := slow.read()
+			if f.Header.OpCode == ws.OpClose {
+				code, reason := ws.ParseCloseFrameData(f.Payload)
+				require.Equal(t, wire.ClosePolicy, wire.CloseCode(code))
+				require.Equal(t, wire.ReasonQueue, reason)
+				break
+			}
+			require.True(t, bytes.Equal(msg, f.Payload))
+			got++
+		}
+		slow.requireEnd()
+		require.Less(t, got, sent-60, "what waited was dropped")
+	})
+}
+
+// The bound on frames holds as exactly as the one on bytes: with nothing taken by
+// the peer, one frame over it closes.
+func TestQueueBoundsAreExact(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name          string
+		frames, bytes int
+		size          int // of each payload; its frame is 4 bytes longer
+		fit           int
+	}{
+		{"frames", 16, 1 << 20, 1000, 16},
+		{"bytes", 1 << 20, 16 * 1004, 1000, 16},
+		{"bytes, less one", 1 << 20, 16*1004 - 1, 1000, 15},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, pathDefault, func(c *front.Config) {
+				c.Limits.QueueFrames, c.Limits.QueueBytes = tt.frames, tt.bytes
+			})
+			s.dial(t)
+			peer := s.handler.peer(t, 0)
+			// Fill the kernel's buffers, until one frame is begun and stays so.
+			waits := func() bool { return front.Waiting(peer.conn) > 0 }
+			for !waits() {
+				require.True(t, peer.conn.Send(make([]byte, tt.size)))
+				require.Eventually(t, func() bool { return front.Flushed(peer.conn) }, patience, time.Microsecond)
+			}
+			// Now nothing moves any more. The begun frame counts as one frame, and with
+			// the bytes of it that wait.
+			free := tt.fit - 1
+			if tt.bytes < 1<<20 {
+				free = (tt.bytes - front.Waiting(peer.conn)) / (tt.size + 4)
+			}
+			for i := range free {
+				require.True(t, peer.conn.Send(make([]byte, tt.size)), i)
+			}
+			require.False(t, peer.conn.Send(make([]byte, tt.size)))
+			peer.requireClosed(t, wire.ClosePolicy)
+		})
+	}
+}
+
+func TestWhenDrained(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		s := startServer(t, p, nil)
+		c := s.dial(t)
+		peer := s.handler.peer(t, 0)
+		wait := func(ch chan struct{}) {
+			t.Helper()
+			select {
+			case <-ch:
+			case <-time.After(patience):
+				require.Fail(t, "not called")
+			}
+		}
+
+		now := make(chan struct{})
+		peer.conn.WhenDrained(1, func() { close(now) })
+		wait(now)
+
+		// A replay larger than any queue, without a goroutine of its own: each step
+		// sends a little and asks to be called again.
+		const rows = 5000
+		msg := strings.Repeat("r", 1000)
+		next := 0
+		done := make(chan struct{})
+		var step func()
+		step = func() {
+			for range 32 {
+				if next == rows {
+					close(done)
+					return
+				}
+				if !peer.conn.Send([]byte(fmt.Sprint(next, msg))) {
+					t.Error("refused")
+				}
+				next++
+			}
+			peer.conn.WhenDrained(16<<10, step)
+		}
+		peer.conn.WhenDrained(1, step)
+		for i := range rows {
+			c.requireText(fmt.Sprint(i, msg))
+		}
+		wait(done)
+
+		// Fill the queue, then close: what is held is called too.
+		for front.Waiting(peer.conn) < 100_000 {
+			require.True(t, peer.conn.Send([]byte(msg)))
+		}
+		called := make(chan struct{})
+		peer.conn.WhenDrained(1, func() { close(called) })
+		select {
+		case <-called:
+			require.Fail(t, "called while bytes wait")
+		default:
+		}
+		peer.conn.Close(wire.CloseFrozen, wire.ReasonFrozen)
+		wait(called)
+		after := make(chan struct{})
+		peer.conn.WhenDrained(1, func() { close(after) })
+		wait(after)
+	})
+}
+
+// Close sends what is queued first, to a peer that reads.
+func TestCloseSendsWhatIsQueued(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = 5 * time.Second })
+		c := s.dial(t)
+		peer := s.handler.peer(t, 0)
+		msg := strings.Repeat("q", 20_000)
+		for range 50 {
+			require.True(t, peer.conn.Send([]byte(msg)))
+		}
+		peer.conn.Close(wire.CloseAuth, wire.ReasonAuth)
+		peer.conn.Close(wire.CloseFrozen, "only the first call counts")
+		for range 50 {
+			c.requireText(msg)
+		}
+		c.requireClose(wire.CloseAuth, wire.ReasonAuth)
+	})
+}
+
+// No byte of a message is ever another's: many recipients, some slow, some cut in
+// the middle, sizes at random (FAULTS A14, A09).
+func TestBytesAreNeverMixed(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		const recipients, senders, each = 30, 8, 60
+		s := startServer(t, p, nil)
+		var clients []*client
+		for range recipients {
+			clients = append(clients, s.dial(t))
+		}
+		peers := make([]*echoPeer, recipients)
+		for i := range peers {
+			peers[i] = s.handler.peer(t, i)
+		}
+
+		slow := time.NewTicker(2 * time.Millisecond)
+		defer slow.Stop()
+		var reading sync.WaitGroup
+		var received atomic.Int64
+		for i, c := range clients {
+			reading.Go(func() {
+				for n := 0; ; n++ {
+					f, err := c.tryRead()
+					if err != nil || f.Header.OpCode == ws.OpClose {
+						return
+					}
+					if err := checkStamped(f.Payload); err != nil {
+						t.Error(err)
+						return
+					}
+					received.Add(1)
+					if i%3 == 2 && n == 20 {
+						_ = c.Close() // cut while more is on its way
+						return
+					}
+					if i%3 == 1 && n%10 == 0 {
+						<-slow.C // reads, but slowly
+					}
+				}
+			})
+		}
+		var sending sync.WaitGroup
+		for sender := range senders {
+			random := rand.New(rand.NewPCG(uint64(sender), 7))
+			sending.Go(func() {
+				for n := range each {
+					msg := stamped(uint64(sender)<<32|uint64(n), 200+random.IntN(wire.MaxMessage-200))
+					for _, peer := range peers {
+						peer.conn.Send(msg) // may be refused: that reader was too slow, or is cut
+					}
+					clear(msg) // Send has copied it
+				}
+			})
+		}
+		sending.Wait()
+		for _, peer := range peers {
+			peer.conn.Close(wire.CloseGoingAway, "")
+		}
+		reading.Wait()
+		require.Greater(t, received.Load(), int64(recipients))
+	})
+}
+
+// stamped is a text of n bytes that is its id all over, and its own checksum.
+func stamped(id uint64, n int) []byte {
+	unit := fmt.Appendf(nil, "%016x", id)
+	msg := bytes.Repeat(unit, n/16+1)[:n-64]
+	return fmt.Appendf(msg, "%x", sha256.Sum256(msg))
+}
+
+func checkStamped(msg []byte) error {
+	body, sum := msg[:len(msg)-64], msg[len(msg)-64:]
+	if fmt.Sprintf("%x", sha256.Sum256(body)) != string(sum) {
+		return fmt.Errorf("changed bytes in a message of %d", len(msg))
+	}
+	if i := bytes.Index(body, body[:16]); i != 0 || binary.BigEndian.Uint64(body) == 0 {
+		return fmt.Errorf("no id in front")
+	}
+	return nil
+}
