@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -26,8 +27,9 @@ type group struct {
 // go in one transaction; where the database blames a row for its failure, each tenant
 // is tried alone, and then each row.
 func (s *Store) storeMessages(ctx context.Context, messages []*pending) {
-	groups := groupByTenant(messages)
+	groups, start := groupByTenant(messages), time.Now()
 	err := s.insert(ctx, groups)
+	s.metrics.committed(len(messages), time.Since(start))
 	switch {
 	case err == nil:
 		for i := range groups {

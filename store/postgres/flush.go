@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -82,12 +81,10 @@ func (f *flusher) flush() {
 	}
 	ctx, cancel := context.WithTimeout(f.writer.ctx, f.writer.store.cfg.Timeout)
 	defer cancel()
-	start := time.Now()
 	for todo := f.batch; len(todo) > 0; {
 		todo = f.split(todo)
 		f.writer.store.storeMessages(ctx, f.round)
 	}
-	f.writer.store.metrics.flushed(len(f.batch), time.Since(start))
 }
 
 // split moves the first message of every id into the round and returns the others:

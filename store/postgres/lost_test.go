@@ -130,21 +130,22 @@ func TestLostCommitAnswer(t *testing.T) {
 	members := func() int {
 		return query[int](t, db, "SELECT count(*) FROM participants WHERE room_id = $1 AND left_at IS NULL", r.member.Room)
 	}
-	removal := func() error {
+	impatient := pgtest.Open(t, p.url, func(c *postgres.Config) { c.Timeout = time.Second })
+	removal := func(s store.Store) error {
 		_, err := s.RemoveParticipant(t.Context(), r.tenant, r.member.Room, r.member.ID)
 		return err
 	}
 	// A transaction of several round trips never reaches its commit without answers.
 	p.mute.Store(true)
 	result := make(chan error, 1)
-	go func() { result <- removal() }()
+	go func() { result <- removal(impatient) }()
 	requireUnknown(t, <-result)
 	p.mute.Store(false)
 	p.cut()
 	require.Equal(t, 1, members())
 	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, time.Millisecond)
-	require.NoError(t, removal())
-	require.ErrorIs(t, removal(), store.ErrNotFound)
+	require.NoError(t, removal(s))
+	require.ErrorIs(t, removal(s), store.ErrNotFound)
 }
 
 // The database goes away under load and comes back: calls fail meanwhile, none hangs,

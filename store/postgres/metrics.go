@@ -37,11 +37,11 @@ func newMetrics(registerer prometheus.Registerer, pool *pgxpool.Pool, depth func
 			Name: "relay_history_messages_total", Help: "Messages appended to history, by outcome.",
 		}, []string{"outcome"}),
 		rows: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "relay_history_flush_rows", Help: "Messages that shared one commit.",
+			Name: "relay_history_commit_rows", Help: "Messages that shared one commit.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 		}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "relay_history_commit_seconds", Help: "Time from taking messages to their verdicts.",
+			Name: "relay_history_commit_seconds", Help: "Time of one commit of messages, waiting for a connection included.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}),
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
@@ -103,7 +103,7 @@ func outcomeOf(v verdict) string {
 	return outcomeFailed
 }
 
-func (m *metrics) flushed(rows int, took time.Duration) {
+func (m *metrics) committed(rows int, took time.Duration) {
 	m.rows.Observe(float64(rows))
 	m.seconds.Observe(took.Seconds())
 }

@@ -51,7 +51,7 @@ func (a acting) queue(b *pgx.Batch) int {
 }
 
 // call runs one statement as who, in one round trip, within the store's timeout. do
-// may run twice and must call the database once.
+// may run again and must call the database once.
 func (s *Store) call(ctx context.Context, step string, who acting, do func(ctx context.Context, db sqlcgen.DBTX) error) error {
 	return s.onConn(ctx, step, func(ctx context.Context, conn *pgx.Conn) error {
 		return do(ctx, roundTrip{conn, who})
