@@ -70,7 +70,7 @@ func openBench(ctx context.Context, s settings, t target, con console, flags ...
 		return nil, usageError{"--url is ws://127.0.0.1:PORT/v1/relay and goes with --data"}
 	}
 	b := &bench{settings: s, con: con, machine: thisMachine(), operator: newOperator(t.Data)}
-	b.relay = &relay{data: t.Data, listen: address.Host, metrics: t.Metrics, pid: t.PID}
+	b.relay = &relay{data: t.Data, listen: address.Host, metrics: t.Metrics, pid: t.PID, client: newClient()}
 	b.machine.Sync, b.machine.Shards = "as running", "as running"
 	return b, nil
 }
@@ -147,5 +147,5 @@ func (u usage) since(before usage, units int, more map[string]float64) {
 
 // childAttributes ties a child of this program to it.
 func childAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"time"
 )
 
@@ -87,7 +88,7 @@ func (c *floorIdleCommand) Run(ctx context.Context, con console) error {
 }
 
 // child runs this program again and decodes the one object it prints.
-func child(ctx context.Context, into any, args ...string) error {
+func (b *bench) child(ctx context.Context, into any, args ...string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -97,7 +98,12 @@ func child(ctx context.Context, into any, args ...string) error {
 	defer runtime.UnlockOSThread()
 	command := exec.CommandContext(ctx, program, args...)
 	command.SysProcAttr = childAttributes()
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	command.WaitDelay = 20 * time.Second
 	command.Env = append(os.Environ(), childVariable+"=1")
+	if b.relay.own() {
+		command.Env = append(command.Env, "TMPDIR="+b.relay.folder) // which is removed in any case
+	}
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	if err != nil {
@@ -115,7 +121,7 @@ const childVariable = "RELAYBENCH_CHILD"
 // publishFloor measures what the machine's JetStream does without a relay.
 func (b *bench) publishFloor(ctx context.Context, outstanding int) (float64, error) {
 	var floor publishFloor
-	err := child(ctx, &floor, "floor-publish", "--sync", b.Sync, "--seconds", b.Seconds.String(),
+	err := b.child(ctx, &floor, "floor-publish", "--sync", b.Sync, "--seconds", b.Seconds.String(),
 		"--size", fmt.Sprint(b.Size), "--outstanding", fmt.Sprint(outstanding))
 	b.say("floor: %.0f publishes/s", floor.PerSecond)
 	return floor.PerSecond, err

@@ -65,6 +65,9 @@ func commitRounds(ctx context.Context, pg *pgx.Conn, stream *floorStream, body [
 			record(sums, acknowledged.Sub(began).Nanoseconds())
 		}
 		time.Sleep(pause)
+		if ctx.Err() != nil {
+			return 0, 0, 0, ctx.Err()
+		}
 	}
 	return time.Duration(sums.ValueAtPercentile(50)), time.Duration(commits.ValueAtPercentile(50)),
 		time.Duration(acks.ValueAtPercentile(50)), nil

@@ -90,7 +90,7 @@ func (f *floorStream) publish(ctx context.Context, size int, seconds time.Durati
 func (f *floorStream) publishFor(ctx context.Context, subjects []string, body []byte, d time.Duration) (int, error) {
 	deadline := time.Now().Add(d)
 	n := 0
-	for n%64 != 0 || time.Now().Before(deadline) {
+	for n%64 != 0 || time.Now().Before(deadline) && ctx.Err() == nil {
 		if _, err := f.js.PublishAsync(subjects[n%len(subjects)], body); err != nil {
 			return 0, fmt.Errorf("publish: %w", err)
 		}
@@ -98,7 +98,7 @@ func (f *floorStream) publishFor(ctx context.Context, subjects []string, body []
 	}
 	select {
 	case <-f.js.PublishAsyncComplete():
-		return n, nil
+		return n, ctx.Err()
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}

@@ -89,7 +89,7 @@ func (c *idleCommand) once(ctx context.Context, con console) (*bench, sample, er
 		if *step.into, err = c.read(ctx, b, idle); err != nil {
 			return nil, sample{}, err
 		}
-		b.say("%d connections: %d KiB, %.0f goroutines", step.count, step.into.resident, step.into.goroutines)
+		b.say("%d connections: %.0f KiB, %.0f goroutines", step.count, step.into.resident, step.into.goroutines)
 	}
 	return b, c.sample(floor, first, second), nil
 }

@@ -60,7 +60,7 @@ func (c *latencyCommand) Run(ctx context.Context, con console) error {
 func (c *latencyCommand) once(ctx context.Context, b *bench, load *traffic) (sample, error) {
 	var floor commitFloor
 	err := load.meanwhile(ctx, func() error {
-		return child(ctx, &floor, "floor-commit", "--sync", c.Sync, "--size", fmt.Sprint(c.Size),
+		return b.child(ctx, &floor, "floor-commit", "--sync", c.Sync, "--size", fmt.Sprint(c.Size),
 			"--rounds", fmt.Sprint(c.Rounds), "--pause", c.Pause.String())
 	})
 	if err != nil {

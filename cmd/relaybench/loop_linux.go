@@ -23,6 +23,7 @@ const maxSockets = 15_000
 // per connection. Nothing of it is safe for concurrent use.
 type loop struct {
 	epoll   int
+	timer   int // a timerfd: epoll's own time-out counts whole milliseconds
 	server  netip.AddrPort
 	conns   map[int32]*conn // by file descriptor
 	events  []unix.EpollEvent
@@ -80,8 +81,20 @@ func newLoop(server string) (*loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create an epoll instance: %w", err)
 	}
+	timer, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		_ = unix.Close(epoll)
+		return nil, fmt.Errorf("create a timer: %w", err)
+	}
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(timer)}
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, timer, &event); err != nil {
+		_ = unix.Close(epoll)
+		_ = unix.Close(timer)
+		return nil, fmt.Errorf("watch a timer: %w", err)
+	}
 	return &loop{
 		epoll:  epoll,
+		timer:  timer,
 		server: address,
 		conns:  make(map[int32]*conn),
 		events: make([]unix.EpollEvent, 512),
@@ -96,7 +109,14 @@ func (l *loop) close() {
 	for _, c := range l.conns {
 		c.abort()
 	}
+	_ = unix.Close(l.timer)
 	_ = unix.Close(l.epoll)
+}
+
+// alarm makes a poll return after d, which is at least a microsecond.
+func (l *loop) alarm(d time.Duration) {
+	setting := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, time.Microsecond)))}
+	_ = unix.TimerfdSettime(l.timer, 0, &setting, nil)
 }
 
 // dial begins a connection. token is empty for a bare one.
@@ -170,6 +190,10 @@ func (l *loop) poll(wait time.Duration) error {
 	}
 	for i := range max(n, 0) {
 		event := l.events[i]
+		if event.Fd == int32(l.timer) {
+			_, _ = unix.Read(l.timer, l.buffer[:8])
+			continue
+		}
 		c := l.conns[event.Fd]
 		if c == nil || c.number != event.Pad {
 			continue // it ended while this batch was handled

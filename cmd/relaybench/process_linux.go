@@ -33,6 +33,7 @@ type relay struct {
 	listen  string // host:port
 	metrics string // host:port
 	flags   []string
+	client  *http.Client // of the public and the metrics listener
 
 	pid    int
 	exited chan struct{} // closed when the process has ended
@@ -44,7 +45,7 @@ func newRelay(program string, flags []string) (*relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary folder: %w", err)
 	}
-	r := &relay{program: program, folder: folder, data: filepath.Join(folder, "data"), flags: flags}
+	r := &relay{program: program, folder: folder, data: filepath.Join(folder, "data"), flags: flags, client: newClient()}
 	if r.listen, err = freeAddress(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(folder))
 	}
@@ -52,6 +53,11 @@ func newRelay(program string, flags []string) (*relay, error) {
 		return nil, errors.Join(err, os.RemoveAll(folder))
 	}
 	return r, nil
+}
+
+// newClient keeps no connections, which a restart would break.
+func newClient() *http.Client {
+	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
 // freeAddress returns a loopback address that nobody listens on at the moment.
@@ -129,17 +135,17 @@ func (r *relay) waitReady(ctx context.Context) error {
 }
 
 func (r *relay) ready(ctx context.Context) bool {
-	body, err := get(ctx, "http://"+r.listen+"/readyz")
-	return err == nil && body != nil
+	_, err := r.get(ctx, "http://"+r.listen+"/readyz")
+	return err == nil
 }
 
 // get returns the body of a 200 answer.
-func get(ctx context.Context, url string) ([]byte, error) {
+func (r *relay) get(ctx context.Context, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := r.client.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +216,7 @@ func (r *relay) goroutines(ctx context.Context) float64 { return r.metric(ctx, "
 
 // metric returns the value of an unlabelled metric, 0 when it can't be read.
 func (r *relay) metric(ctx context.Context, name string) float64 {
-	body, err := get(ctx, "http://"+r.metrics+"/metrics")
+	body, err := r.get(ctx, "http://"+r.metrics+"/metrics")
 	if err != nil {
 		return 0
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
+	"text/tabwriter"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -55,7 +57,33 @@ func (c *replayCommand) Run(ctx context.Context, con console) error {
 	machine.Shards = fmt.Sprint(c.Shards)
 	r := summarize("replay", "whole-inbox replays/s", runs, nil, machine)
 	r.Figure = chosen.Figure
-	return r.print(con.out, c.JSON)
+	if c.JSON {
+		return r.print(con.out, true)
+	}
+	return printShards(con.out, r)
+}
+
+// printShards writes one line per number of shards: a spread over them says
+// nothing.
+func printShards(out io.Writer, r result) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	columns := r.extras()
+	fmt.Fprintf(table, "shards\t%s\t", r.Unit)
+	for _, name := range columns {
+		if name != "shards" {
+			fmt.Fprintf(table, "%s\t", name)
+		}
+	}
+	for _, run := range r.Runs {
+		fmt.Fprintf(table, "\n%.0f\t%s\t", run.More["shards"], number(run.Figure))
+		for _, name := range columns {
+			if name != "shards" {
+				fmt.Fprintf(table, "%s\t", number(run.More[name]))
+			}
+		}
+	}
+	fmt.Fprintf(table, "\n%s\n", r.Machine)
+	return table.Flush()
 }
 
 func (c *replayCommand) once(ctx context.Context, con console, shards int) (sample, machine, error) {

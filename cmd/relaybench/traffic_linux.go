@@ -250,7 +250,7 @@ func (t *traffic) run(ctx context.Context, d time.Duration, done func() bool) er
 		}
 		wait := min(left, 20*time.Millisecond)
 		if t.interval > 0 && !t.stopped {
-			wait = min(wait, max(t.due-time.Duration(t.now()), 0))
+			t.loop.alarm(t.due - time.Duration(t.now()))
 		}
 		if err := t.loop.poll(wait); err != nil {
 			return err

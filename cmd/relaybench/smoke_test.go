@@ -1,0 +1,175 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// programFolder holds the relay that the first smoke test builds.
+var programFolder = filepath.Join(os.TempDir(), "relaybench-test-"+newTag())
+
+var buildRelay = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(programFolder, "relay")
+	build := exec.Command("go", "build", "-o", program, "../relay") //nolint:noctx // bounded by the test's time-out
+	if out, err := build.CombinedOutput(); err != nil {
+		return string(out), err
+	}
+	return program, nil
+})
+
+// bench runs one short measurement against the real relay and returns its JSON.
+func runBench(t *testing.T, args ...string) result {
+	t.Helper()
+	program, err := buildRelay()
+	require.NoError(t, err, program)
+	var out, errs bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	args = append(args, "--json", "--verbose", "--relay-bin", program)
+	code := run(ctx, args, console{strings.NewReader(""), &out, &errs})
+	require.Equal(t, exitOK, code, errs.String())
+	var r result
+	require.NoError(t, json.Unmarshal(out.Bytes(), &r), out.String())
+	require.Equal(t, args[0], r.Bench)
+	require.NotEmpty(t, r.Runs)
+	return r
+}
+
+func TestPairwise(t *testing.T) {
+	r := runBench(t, "pairwise", "--runs", "1", "--seconds", "300ms", "--senders", "8")
+	require.Positive(t, r.Figure)
+	require.Positive(t, *r.Floor)
+	require.InDelta(t, r.Figure / *r.Floor, *r.Ratio, 1e-9)
+	require.Zero(t, r.Runs[0].More["nacks"])
+	require.Zero(t, r.Runs[0].More["undelivered"])
+	require.Positive(t, r.Runs[0].More["server_cpu_us_per_envelope"])
+}
+
+func TestRoom(t *testing.T) {
+	r := runBench(t, "room", "--runs", "1", "--seconds", "300ms", "--senders", "6", "--members", "3", "--rate", "200")
+	require.InDelta(t, 400, r.Figure, 200, "two writes for each envelope of the rate")
+	require.Zero(t, r.Runs[0].More["undelivered"])
+}
+
+func TestLatency(t *testing.T) {
+	r := runBench(t, "latency", "--runs", "1", "--rounds", "20", "--members", "3", "--pause", "1ms")
+	require.Positive(t, r.Figure)
+	require.Positive(t, r.Runs[0].More["floor_commit_ms"])
+	require.Positive(t, r.Runs[0].More["floor_ack_ms"])
+}
+
+func TestIdle(t *testing.T) {
+	r := runBench(t, "idle", "--runs", "1", "--from", "20", "--to", "60", "--members", "5", "--settle", "200ms")
+	require.Positive(t, r.Runs[0].More["resident_mib"])
+	require.Positive(t, r.Runs[0].More["goroutines_at_second"])
+}
+
+func TestReconnect(t *testing.T) {
+	r := runBench(t, "reconnect", "--runs", "1", "--clients", "30", "--rows", "7", "--members", "5", "--live-rate", "100")
+	require.Positive(t, r.Figure)
+	require.Positive(t, r.Runs[0].More["running_rows_per_s"])
+	require.Positive(t, r.Runs[0].More["restarted_rows_per_s"])
+}
+
+func TestReplay(t *testing.T) {
+	r := runBench(t, "replay", "--shards", "2,3", "--inboxes", "40", "--rows", "8", "--readers", "4", "--seconds", "200ms")
+	require.Len(t, r.Runs, 2)
+	for _, s := range r.Runs {
+		require.Positive(t, s.Figure)
+		require.Positive(t, s.More["newest_5_replays_per_s"])
+		require.Positive(t, s.More["envelopes_per_s"])
+	}
+}
+
+func TestInboxes(t *testing.T) {
+	r := runBench(t, "inboxes", "--runs", "1", "--many", "40", "--few", "20", "--rows", "2", "--busy", "2", "--seconds", "200ms")
+	require.Positive(t, r.Figure)
+	require.Positive(t, r.Runs[0].More["cost_ratio"])
+}
+
+func TestKill(t *testing.T) {
+	r := runBench(t, "kill", "--rounds", "2", "--rooms", "4", "--longest", "300ms", "--seed", "3")
+	require.Len(t, r.Runs, 2)
+	require.Zero(t, r.Figure)
+	require.True(t, r.OK)
+	require.Positive(t, r.Runs[1].More["verified"])
+}
+
+// A relay somebody else runs is measured and left as it was.
+func TestRunningRelay(t *testing.T) {
+	program, err := buildRelay()
+	require.NoError(t, err, program)
+	other, err := newRelay(program, limits)
+	require.NoError(t, err)
+	t.Cleanup(other.remove)
+	_, err = other.start(t.Context())
+	require.NoError(t, err)
+	r := runBench(t, "pairwise", "--runs", "1", "--seconds", "200ms", "--senders", "4",
+		"--url", "ws://"+other.listen+"/v1/relay", "--data", other.data, "--metrics", other.metrics)
+	require.Positive(t, r.Figure)
+	require.True(t, other.ready(t.Context()))
+}
+
+func TestAnInterruptLeavesNothingBehind(t *testing.T) {
+	program, err := buildRelay()
+	require.NoError(t, err, program)
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	var out bytes.Buffer
+	errs := &noticed{word: "the relay is ready", then: cancel}
+	code := run(ctx, []string{"pairwise", "--relay-bin", program, "-v"}, console{strings.NewReader(""), &out, errs})
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, out.String())
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "relaybench-*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// noticed calls then once word was written to it.
+type noticed struct {
+	bytes.Buffer
+	word string
+	then func()
+}
+
+func (n *noticed) Write(p []byte) (int, error) {
+	count, err := n.Buffer.Write(p)
+	if strings.Contains(n.String(), n.word) {
+		n.then()
+	}
+	return count, err
+}
+
+func TestWrongUse(t *testing.T) {
+	for _, args := range [][]string{
+		{},
+		{"pairwise", "--relay-bin", "/nowhere/relay"},
+		{"pairwise", "--runs", "0"},
+		{"room", "--members", "1"},
+		{"latency", "--rounds", "0"},
+		{"idle", "--from", "10", "--to", "10"},
+		{"idle", "--to", "20000"},
+		{"reconnect", "--clients", "0"},
+		{"replay", "--rows", "501"},
+		{"inboxes", "--few", "5"},
+		{"kill", "--rounds", "0"},
+		{"pairwise", "--url", "http://127.0.0.1:1"},
+	} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), args, console{strings.NewReader(""), &out, &errs})
+		require.Equal(t, exitUsage, code, "%v: %s", args, errs.String())
+		require.Empty(t, out.String())
+	}
+}
