@@ -104,7 +104,7 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) // the caller may have gone
+	_, _ = w.Write(append(data, '\n')) //nolint:gosec // JSON, and nosniff; the caller may have gone
 }
 
 // errorAnswer maps an error to its answer. foreign reports one that is not a refusal
@@ -128,7 +128,7 @@ func refusalOf(err error) (refusal *wire.Error, foreign bool) {
 	case errors.Is(err, store.ErrConflict):
 		return &wire.Error{Code: wire.Conflict, Detail: "the state of the room or device does not allow this"}, false
 	case errors.Is(err, store.ErrInvalid):
-		return malformed("a value is not one of those allowed").(*wire.Error), false
+		return &wire.Error{Code: wire.MalformedRequest, Detail: "a value is not one of those allowed"}, false
 	case errors.Is(err, context.DeadlineExceeded):
 		return &wire.Error{Code: wire.Unavailable, Detail: "it took too long; it may or may not have been done"}, true
 	}

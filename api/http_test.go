@@ -113,7 +113,7 @@ func TestPublicListenerAsksForTheToken(t *testing.T) {
 			answer := send(t, s.public, http.MethodGet, "/v1/freeze", "", headers...)
 			answer.refused(t, 401, "unauthorized")
 			require.Equal(t, `Bearer realm="relay"`, answer.header.Get("WWW-Authenticate"))
-			require.Equal(t, `{"error":"unauthorized","detail":"the operator token is needed: Authorization: Bearer"}`+"\n", answer.body,
+			require.JSONEq(t, `{"error":"unauthorized","detail":"the operator token is needed: Authorization: Bearer"}`, answer.body,
 				"the same whatever is wrong")
 		})
 	}

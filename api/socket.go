@@ -19,7 +19,7 @@ const SocketFile = "relay.sock"
 // maxSocketPath is what every system's socket addresses hold, ending zero included.
 const maxSocketPath = 100
 
-// ErrSocketInUse: another process answers on the socket.
+// ErrSocketInUse says that another process answers on the socket.
 var ErrSocketInUse = errors.New("another relay is running on this data folder")
 
 // ListenSocket listens on a unix socket that only its owner can open (mode 0600 from

@@ -29,7 +29,7 @@ const (
 // bucketConfigs are the two buckets as the streams they are. They are not made with
 // CreateKeyValue because leases must be read from the leader: direct gets are
 // answered by any replica, late ones included.
-func (c *Config) bucketConfigs() (leases, presence jetstream.StreamConfig) {
+func (c Config) bucketConfigs() (leases, presence jetstream.StreamConfig) {
 	bucket := func(name, description string) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
 			Name:              "KV_" + name,
@@ -75,8 +75,7 @@ func (n *Node) openBuckets(ctx context.Context) error {
 }
 
 func bucketError(name string, err error) error {
-	var api *jetstream.APIError
-	if errors.As(err, &api) {
+	if _, refused := errors.AsType[*jetstream.APIError](err); refused {
 		return fmt.Errorf("bucket %q exists with other settings, or this server does not accept ours (see `nats stream info KV_%s`): %w", name, name, err)
 	}
 	return fmt.Errorf("open bucket %q: %w", name, err)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -47,9 +48,9 @@ func (c *Change) scope() uuid.UUID {
 func (c *Change) validate() error {
 	switch {
 	case c.Tenant == uuid.Nil:
-		return fmt.Errorf("a change needs a tenant")
+		return errors.New("a change needs a tenant")
 	case c.Frozen && c.Thawed:
-		return fmt.Errorf("a change is frozen or thawed, not both")
+		return errors.New("a change is frozen or thawed, not both")
 	case len(c.Removed) > maxIDsPerChange || len(c.Credentials) > maxIDsPerChange:
 		return ErrTooLarge
 	}
@@ -105,7 +106,7 @@ func decodeControl(subject string, data []byte) (*control, error) {
 		return nil, err
 	}
 	if m.Announcement == uuid.Nil {
-		return nil, fmt.Errorf("a change needs an announcement id")
+		return nil, errors.New("a change needs an announcement id")
 	}
 	if want := controlSubject(&m.Change); subject != want {
 		return nil, fmt.Errorf("change came on another subject than %s", want)

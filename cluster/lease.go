@@ -75,7 +75,7 @@ func (k *keeper) step(ctx context.Context) {
 		return
 	}
 	if err := k.acquire(ctx); err != nil && ctx.Err() == nil {
-		k.logFailure("cannot acquire a lease", err)
+		k.logFailure("acquire", err)
 	}
 }
 
@@ -96,7 +96,7 @@ func (k *keeper) renew(ctx context.Context) {
 	case k.key == "" || ctx.Err() != nil:
 		return
 	case err != nil:
-		k.logFailure("cannot renew the lease", err)
+		k.logFailure("renew", err)
 	default:
 		k.revision = revision
 		k.extend(sent)
@@ -131,7 +131,7 @@ func (k *keeper) reread(ctx context.Context) bool {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		k.lose("another node ended it")
 	default:
-		k.logFailure("cannot read the lease", err)
+		k.logFailure("read", err)
 	}
 	return false
 }
@@ -212,12 +212,12 @@ func (n *Node) resyncs(ctx context.Context) {
 }
 
 // logFailure logs the first failure of a row of failures.
-func (k *keeper) logFailure(message string, err error) {
+func (k *keeper) logFailure(step string, err error) {
 	if k.failed {
 		return
 	}
 	k.failed = true
-	k.node.log.Warn(message, "error", err)
+	k.node.log.Warn("no word from the bucket of leases", "step", step, "error", err)
 }
 
 // jitter spreads periodic work of many nodes.

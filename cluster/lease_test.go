@@ -257,6 +257,10 @@ func TestFrozenProcessFindsItsLeaseExpired(t *testing.T) {
 	require.Equal(t, "true", ask())
 
 	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
+	var state syscall.WaitStatus
+	_, err = syscall.Wait4(child.Process.Pid, &state, syscall.WUNTRACED, nil)
+	require.NoError(t, err)
+	require.True(t, state.Stopped())
 	// The question waits in the pipe, so it is answered among the first instructions
 	// after the process goes on.
 	_, err = stdin.Write([]byte{'?'})

@@ -57,7 +57,9 @@ func (b *broker) start(t testing.TB) {
 	require.NoError(t, err)
 	s.Start()
 	require.True(t, s.ReadyForConnections(soon))
-	b.port = s.Addr().(*net.TCPAddr).Port
+	address, ok := s.Addr().(*net.TCPAddr)
+	require.True(t, ok)
+	b.port = address.Port
 	b.server = s
 }
 

@@ -67,7 +67,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c *Config) validate() error {
+func (c Config) validate() error {
 	switch {
 	case c.Conn == nil:
 		return errors.New("cluster: a NATS connection is required")

@@ -45,7 +45,7 @@ type refusal struct {
 
 func (r *refusal) Error() string {
 	if r.body.Detail == "" {
-		return fmt.Sprintf("the relay answered %s", orText(r.body.Error, http.StatusText(r.status)))
+		return "the relay answered " + orText(r.body.Error, http.StatusText(r.status))
 	}
 	return r.body.Detail + " (" + r.body.Error + ")"
 }
