@@ -140,6 +140,17 @@ func TestServerUser(t *testing.T) {
 	require.Equal(t, os.Geteuid(), owner(t, filepath.Join(dir, "postgres", "conf")))
 }
 
+// A server set up while there was no user postgres goes on as the user it began with.
+func TestServerUserStays(t *testing.T) {
+	dir := t.TempDir()
+	first := start(t, pgd.Config{Dir: dir, RunAs: []string{"no-such-user", "nobody"}})
+	require.NoError(t, closeServer(first))
+	before := owner(t, filepath.Join(dir, "postgres", "data"))
+	second := start(t, pgd.Config{Dir: dir})
+	require.Equal(t, 1, query[int](t, connect(t, second.URL()), "SELECT 1"))
+	require.Equal(t, before, owner(t, filepath.Join(dir, "postgres", "data")))
+}
+
 func owner(t *testing.T, path string) int {
 	t.Helper()
 	info, err := os.Stat(path)
