@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -21,15 +22,7 @@ const (
 
 func hasCode(err error, codes ...string) bool {
 	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
-		return false
-	}
-	for _, code := range codes {
-		if pgErr.Code == code {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &pgErr) && slices.Contains(codes, pgErr.Code)
 }
 
 // ensureServiceRole makes ServiceRole exist and the current user able to become it.

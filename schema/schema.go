@@ -61,7 +61,7 @@ func Latest() (int64, error) {
 // Up brings the database at url to Latest, as the url's user. It holds a lock, so that
 // nodes which start together migrate one after the other. Errors: ErrNewer, ErrRole.
 func Up(ctx context.Context, url string) error {
-	return withProvider(ctx, url, func(db *sql.DB, provider *goose.Provider) error {
+	return withProvider(url, func(db *sql.DB, provider *goose.Provider) error {
 		if err := ensureServiceRole(ctx, db); err != nil {
 			return err
 		}
@@ -81,13 +81,13 @@ func Up(ctx context.Context, url string) error {
 
 // down undoes every migration after version; for tests, since data goes with it.
 func down(ctx context.Context, url string, version int64) error {
-	return withProvider(ctx, url, func(_ *sql.DB, provider *goose.Provider) error {
+	return withProvider(url, func(_ *sql.DB, provider *goose.Provider) error {
 		_, err := provider.DownTo(ctx, version)
 		return err
 	})
 }
 
-func withProvider(ctx context.Context, url string, do func(*sql.DB, *goose.Provider) error) (err error) {
+func withProvider(url string, do func(*sql.DB, *goose.Provider) error) (err error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		return fmt.Errorf("read database URL: %w", err)

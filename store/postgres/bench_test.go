@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/infra/pgd"
@@ -19,29 +20,29 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-// BenchmarkAppendMessage stores 1 KiB messages of 512 concurrent senders on a server
-// with the settings of production, flushes to disk included.
+// BenchmarkAppendMessage stores 1 KiB messages of one sender and of 512 at once on a
+// server with the settings of production, flushes to disk included.
 func BenchmarkAppendMessage(b *testing.B) {
 	server, err := pgd.Start(b.Context(), pgd.Config{Dir: b.TempDir()})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, server.Close(context.WithoutCancel(b.Context()))) })
 	require.NoError(b, schema.Up(b.Context(), server.URL()))
-	for _, flushers := range []int{1, 2, 3, 4} {
-		b.Run(fmt.Sprintf("flushers=%d", flushers), func(b *testing.B) {
-			s := pgtest.Open(b, server.URL(), func(c *postgres.Config) {
-				c.MaxConns, c.History.Flushers, c.Logger = 10, flushers, nil
+	for _, c := range []struct{ senders, flushers int }{{1, 2}, {512, 1}, {512, 2}, {512, 3}, {512, 4}} {
+		b.Run(fmt.Sprintf("senders=%d/flushers=%d", c.senders, c.flushers), func(b *testing.B) {
+			s := pgtest.Open(b, server.URL(), func(cfg *postgres.Config) {
+				cfg.MaxConns, cfg.History.Flushers, cfg.Logger = 10, c.flushers, nil
 			})
-			benchmarkAppend(b, s)
+			benchmarkAppend(b, s, c.senders)
 		})
 	}
 }
 
-func benchmarkAppend(b *testing.B, s *postgres.Store) {
-	const senders, perRoom = 512, 8
+func benchmarkAppend(b *testing.B, s *postgres.Store, senders int) {
+	const perRoom = 8
 	var messages []store.Message
 	tenant, err := s.DefaultTenant(b.Context())
 	require.NoError(b, err)
-	for range senders / perRoom {
+	for range max(1, senders/perRoom) {
 		room, err := s.CreateRoom(b.Context(), store.NewRoom{
 			Tenant: tenant, Kind: store.RoomGroup, Scheme: store.SchemeSenderKeys, PrivateMessages: store.PrivateAllowed,
 		})
@@ -59,11 +60,11 @@ func benchmarkAppend(b *testing.B, s *postgres.Store) {
 	var wg sync.WaitGroup
 	b.ReportAllocs()
 	b.ResetTimer()
-	for i := range messages {
+	for i := range senders {
 		wg.Go(func() {
 			m := messages[i]
 			for k := n.Add(1); k <= int64(b.N); k = n.Add(1) {
-				m.ID = "0192f3c4-0000-7000-8000-" + strconv.FormatInt(k, 10)
+				m.ID = uuid.Must(uuid.NewV7()).String()
 				if _, err := s.AppendMessage(b.Context(), m); err != nil {
 					b.Error(err)
 					return
@@ -74,4 +75,23 @@ func benchmarkAppend(b *testing.B, s *postgres.Store) {
 	wg.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+}
+
+// BenchmarkBareCommit is the floor of one sender: a row of 1 KiB into a table without
+// policies or indexes, by a connection of its own.
+func BenchmarkBareCommit(b *testing.B) {
+	server, err := pgd.Start(b.Context(), pgd.Config{Dir: b.TempDir()})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, server.Close(context.WithoutCancel(b.Context()))) })
+	conn, err := pgx.Connect(b.Context(), server.URL())
+	require.NoError(b, err)
+	_, err = conn.Exec(b.Context(), "CREATE TABLE bare (row bytea)")
+	require.NoError(b, err)
+	row := bytes.Repeat([]byte{'x'}, 1024)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := conn.Exec(b.Context(), "INSERT INTO bare VALUES ($1)", row)
+		require.NoError(b, err)
+	}
+	require.NoError(b, conn.Close(b.Context()))
 }

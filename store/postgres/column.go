@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 
@@ -47,7 +48,10 @@ type columnPlan struct{}
 // Encode writes the binary form of a one-dimensional array (array_send in PostgreSQL):
 // dimensions, whether it has NULLs, element type, length, lower bound, elements.
 func (columnPlan) Encode(value any, buf []byte) ([]byte, error) {
-	c := value.(column)
+	c, ok := value.(column)
+	if !ok {
+		return nil, fmt.Errorf("encode column: got a %T", value)
+	}
 	buf = slices.Grow(buf, c.size())
 	buf = binary.BigEndian.AppendUint32(buf, 1)
 	buf = binary.BigEndian.AppendUint32(buf, 1) // "may have", which costs nothing
@@ -56,9 +60,9 @@ func (columnPlan) Encode(value any, buf []byte) ([]byte, error) {
 	buf = binary.BigEndian.AppendUint32(buf, 1)
 	for _, p := range c.messages {
 		at := len(buf)
-		var ok bool
-		buf, ok = c.write(binary.BigEndian.AppendUint32(buf, math.MaxUint32), &p.message) // -1: NULL
-		if ok {
+		var present bool
+		buf, present = c.write(binary.BigEndian.AppendUint32(buf, math.MaxUint32), &p.message) // -1: NULL
+		if present {
 			binary.BigEndian.PutUint32(buf[at:], uint32(len(buf)-at-4))
 		}
 	}

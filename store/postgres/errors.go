@@ -54,8 +54,7 @@ func mapError(err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return store.ErrNotFound
 	}
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if meaning, ok := constraintErrors[pgErr.ConstraintName]; ok {
 			return fmt.Errorf("%w (%s)", meaning, pgErr.ConstraintName)
 		}

@@ -123,7 +123,7 @@ func (w *historyWriter) append(ctx context.Context, m store.Message) verdict {
 		return verdict{err: ErrClosed}
 	default:
 	}
-	p := w.free.Get().(*pending)
+	p := w.free.Get().(*pending) //nolint:errcheck // the pool holds nothing else
 	p.message = m
 	p.owner.Store(waiting)
 	p.overdue.Reset(w.store.cfg.Timeout)

@@ -32,7 +32,7 @@ func newBench(t *testing.T, options ...func(*postgres.Config)) bench {
 	s := pgtest.Open(t, url, append([]func(*postgres.Config){func(c *postgres.Config) {
 		c.History.Flushers, c.Registerer = 1, registry
 	}}, options...)...)
-	db := newOwner(t, url)
+	db := newOwner(url)
 	return bench{s, db, newResident(t, s, db, 1), registry}
 }
 

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -33,7 +34,7 @@ func newProxy(t *testing.T, database string) *proxy {
 	require.NoError(t, err)
 	query := target.Query()
 	socket := filepath.Join(query.Get("host"), ".s.PGSQL."+query.Get("port"))
-	dir, err := os.MkdirTemp("", "pgproxy-") // t.TempDir is too long a path for a socket
+	dir, err := os.MkdirTemp("", "pgproxy-") //nolint:usetesting // t.TempDir is too long a path for a socket
 	require.NoError(t, err)
 	listener, err := net.Listen("unix", filepath.Join(dir, ".s.PGSQL.5432"))
 	require.NoError(t, err)
@@ -101,7 +102,7 @@ func (p *proxy) cut() {
 func TestLostCommitAnswer(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.URL(t)
-	db, p := newOwner(t, direct), newProxy(t, direct)
+	db, p := newOwner(direct), newProxy(t, direct)
 	s := pgtest.Open(t, p.url)
 	r := newResident(t, s, db, 1)
 
@@ -153,7 +154,7 @@ func TestLostCommitAnswer(t *testing.T) {
 func TestConnectionsCutUnderLoad(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.URL(t)
-	db, p := newOwner(t, direct), newProxy(t, direct)
+	db, p := newOwner(direct), newProxy(t, direct)
 	s := pgtest.Open(t, p.url, func(c *postgres.Config) { c.Timeout = 2 * time.Second })
 	r := newResident(t, s, db, 1)
 	stop := make(chan struct{})
@@ -182,7 +183,7 @@ func TestConnectionsCutUnderLoad(t *testing.T) {
 	close(stop)
 	senders.Wait()
 	stored.Range(func(id, _ any) bool {
-		got, err := s.AppendMessage(t.Context(), text(r, id.(string), "x"))
+		got, err := s.AppendMessage(t.Context(), text(r, fmt.Sprint(id), "x"))
 		require.NoError(t, err)
 		require.True(t, got.Duplicate)
 		return true

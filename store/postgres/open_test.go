@@ -22,7 +22,7 @@ func TestOpenRefusesPrivileges(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close(context.WithoutCancel(t.Context()))) })
 	require.NoError(t, schema.Up(t.Context(), server.URL()))
-	db := newOwner(t, server.URL())
+	db := newOwner(server.URL())
 	open := func() error {
 		s, err := postgres.Open(t.Context(), postgres.Config{URL: server.URL()})
 		if err == nil {
@@ -57,7 +57,7 @@ func TestOpenChecksVersion(t *testing.T) {
 	require.ErrorIs(t, err, schema.ErrOutdated)
 
 	newer := pgtest.URL(t)
-	newOwner(t, newer).exec(t, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, true)")
+	newOwner(newer).exec(t, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, true)")
 	_, err = postgres.Open(t.Context(), postgres.Config{URL: newer})
 	require.ErrorIs(t, err, schema.ErrNewer)
 }
@@ -96,7 +96,7 @@ func TestPingNoticesReadOnly(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	require.NoError(t, pgtest.Open(t, url).Ping(t.Context()))
-	db := newOwner(t, url)
+	db := newOwner(url)
 	db.exec(t, "ALTER DATABASE "+pgx.Identifier{query[string](t, db, "SELECT current_database()::text")}.Sanitize()+" SET default_transaction_read_only = on")
 	require.Error(t, pgtest.Open(t, url).Ping(t.Context()))
 }

@@ -26,7 +26,7 @@ type resident struct {
 
 func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
 	t.Helper()
-	r := resident{tenant: subject(t, s, db).NewTenant(t), hash: store.TokenHash{seed}}
+	r := resident{tenant: subject(s, db).NewTenant(t), hash: store.TokenHash{seed}}
 	room, err := s.CreateRoom(t.Context(), store.NewRoom{
 		Tenant: r.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed,
 	})
@@ -75,12 +75,12 @@ func inTransaction(t *testing.T, conn *pgx.Conn, settings map[string]string, do 
 func TestPoliciesRead(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url), newOwner(t, url)
+	s, db := pgtest.Open(t, url), newOwner(url)
 	a, b := newResident(t, s, db, 1), newResident(t, s, db, 2)
 	require.ElementsMatch(t, tenantTables, strings.Split(query[string](t, db, `SELECT string_agg(relname, ' ') FROM pg_class
 		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname NOT IN ('goose_db_version', 'state_transition')`), " "),
 		"a table without a test")
-	service := newOwner(t, pgtest.As(t, url, schema.ServiceRole)).connect(t)
+	service := newOwner(pgtest.As(t, url, schema.ServiceRole)).connect(t)
 	everything := map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1}
 	second, err := s.CreateRoom(t.Context(), store.NewRoom{Tenant: a.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed})
 	require.NoError(t, err)
@@ -120,9 +120,9 @@ func TestPoliciesRead(t *testing.T) {
 func TestPoliciesWrite(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url), newOwner(t, url)
+	s, db := pgtest.Open(t, url), newOwner(url)
 	a, b := newResident(t, s, db, 1), newResident(t, s, db, 2)
-	service := newOwner(t, pgtest.As(t, url, schema.ServiceRole)).connect(t)
+	service := newOwner(pgtest.As(t, url, schema.ServiceRole)).connect(t)
 
 	inserts := map[string]string{
 		"tenants":         fmt.Sprintf("INSERT INTO tenants (id, name) VALUES ('%s', 'c')", uuid.New()),

@@ -33,7 +33,7 @@ func text(r resident, id, body string) store.Message {
 func TestTenantEndsWithItsTransaction(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url, conns(1)), newOwner(t, url)
+	s, db := pgtest.Open(t, url, conns(1)), newOwner(url)
 	a, b := newResident(t, s, db, 1), newResident(t, s, db, 2)
 	ctx := t.Context()
 
@@ -61,12 +61,14 @@ func TestTenantEndsWithItsTransaction(t *testing.T) {
 			_, err = tx.Exec(ctx, "SELECT FROM rooms WHERE id = $1 FOR UPDATE", a.member.Room)
 			require.NoError(t, err)
 			short, cancel := context.WithCancel(ctx)
+			result := make(chan error, 1)
 			go func() {
-				awaitBlocked(t, db, 1)
-				cancel()
+				_, err := s.RemoveParticipant(short, a.tenant, a.member.Room, a.member.ID)
+				result <- err
 			}()
-			_, err = s.RemoveParticipant(short, a.tenant, a.member.Room, a.member.ID)
-			require.ErrorIs(t, err, context.Canceled)
+			awaitBlocked(t, db, 1)
+			cancel()
+			require.ErrorIs(t, <-result, context.Canceled)
 			require.NoError(t, tx.Rollback(ctx))
 		},
 		"a connection killed by the server": func(t *testing.T) {
@@ -114,7 +116,7 @@ func TestTwiceAsManyCallsAsConnections(t *testing.T) {
 	t.Parallel()
 	const size = 3
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url, conns(size)), newOwner(t, url)
+	s, db := pgtest.Open(t, url, conns(size)), newOwner(url)
 	r := newResident(t, s, db, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -157,7 +159,7 @@ func TestTwiceAsManyCallsAsConnections(t *testing.T) {
 func TestMigrationUnderTraffic(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url, conns(1)), newOwner(t, url)
+	s, db := pgtest.Open(t, url, conns(1)), newOwner(url)
 	r := newResident(t, s, db, 1)
 	n := 0
 	traffic := func(t *testing.T) {
@@ -209,7 +211,7 @@ func TestMigrationUnderTraffic(t *testing.T) {
 func TestCallsEndInTime(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url, func(c *postgres.Config) { c.Timeout = 300 * time.Millisecond }), newOwner(t, url)
+	s, db := pgtest.Open(t, url, func(c *postgres.Config) { c.Timeout = 300 * time.Millisecond }), newOwner(url)
 	r := newResident(t, s, db, 1)
 	owner := db.connect(t)
 	tx, err := owner.Begin(t.Context())

@@ -35,7 +35,7 @@ func kept(t *testing.T, db *owner, r resident) (rows int, oldest string) {
 func TestPruneByCount(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url, keep(10, time.Hour)), newOwner(t, url)
+	s, db := pgtest.Open(t, url, keep(10, time.Hour)), newOwner(url)
 	a, b, few := newResident(t, s, db, 1), newResident(t, s, db, 2), newResident(t, s, db, 3)
 	fill(t, db, a, 2_525) // several batches
 	fill(t, db, b, 11)
@@ -56,7 +56,7 @@ func TestPruneByCount(t *testing.T) {
 func TestPruneByAge(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url, keep(1_000, 30*24*time.Hour)), newOwner(t, url)
+	s, db := pgtest.Open(t, url, keep(1_000, 30*24*time.Hour)), newOwner(url)
 	r := newResident(t, s, db, 1)
 	fill(t, db, r, 20)
 	db.exec(t, "UPDATE session_history SET received_at = now() - interval '30 days 1 minute' WHERE message_id = 'first' OR position <= (SELECT position FROM session_history WHERE message_id = 'fill-5')")
@@ -72,7 +72,7 @@ func TestPruneByAge(t *testing.T) {
 func TestPruneOnOneNodeAtATime(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url, keep(1, time.Hour)), newOwner(t, url)
+	s, db := pgtest.Open(t, url, keep(1, time.Hour)), newOwner(url)
 	r := newResident(t, s, db, 1)
 	fill(t, db, r, 5)
 	other := db.connect(t)
@@ -92,7 +92,7 @@ func TestPruneByItself(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	s := pgtest.Open(t, url, keep(3, time.Hour), func(c *postgres.Config) { c.History.PruneEvery = 10 * time.Millisecond })
-	db := newOwner(t, url)
+	db := newOwner(url)
 	r := newResident(t, s, db, 1)
 	for i := range 10 {
 		_, err := s.AppendMessage(t.Context(), text(r, fmt.Sprintf("m-%d", i), "x"))
@@ -105,7 +105,7 @@ func TestPruneByItself(t *testing.T) {
 func TestPruneWalksAllRooms(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url, keep(1, time.Hour)), newOwner(t, url)
+	s, db := pgtest.Open(t, url, keep(1, time.Hour)), newOwner(url)
 	r := newResident(t, s, db, 1)
 	db.exec(t, `INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages)
 		SELECT $1, gen_random_uuid(), 'group', 'none', 'allowed' FROM generate_series(1, 450)`, r.tenant)

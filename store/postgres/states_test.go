@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/uuid"
@@ -72,10 +71,12 @@ func (m machine) walkTrigger(t *testing.T, owner *pgx.Conn, moves map[[2]string]
 func TestRoomStatesInTheDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url), newOwner(t, url)
+	s, db := pgtest.Open(t, url), newOwner(url)
 	r := newResident(t, s, db, 1)
-	m := machine{name: "room", table: "rooms", id: r.member.Room,
-		stamp: "archived_at = CASE WHEN $1 = 'ARCHIVED' THEN now() END", states: texts(roomStates)}
+	m := machine{
+		name: "room", table: "rooms", id: r.member.Room, states: texts(roomStates),
+		stamp: "archived_at = CASE WHEN $1 = 'ARCHIVED' THEN now() END",
+	}
 	owner, moves := db.connect(t), map[[2]string]bool{}
 	for _, from := range roomStates {
 		for _, event := range roomEvents {
@@ -83,7 +84,7 @@ func TestRoomStatesInTheDatabase(t *testing.T) {
 			want, refusal := from.Next(event)
 			got, err := s.MoveRoom(t.Context(), r.tenant, m.id, event)
 			if refusal != nil {
-				require.True(t, errors.Is(err, store.ErrNotFound), "%s %s: %v", from, event, err)
+				require.ErrorIs(t, err, store.ErrNotFound, "%s %s", from, event)
 				continue
 			}
 			require.NoError(t, err, "%s %s", from, event)
@@ -97,10 +98,12 @@ func TestRoomStatesInTheDatabase(t *testing.T) {
 func TestDeviceStatesInTheDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url), newOwner(t, url)
+	s, db := pgtest.Open(t, url), newOwner(url)
 	r := newResident(t, s, db, 1)
-	m := machine{name: "device", table: "devices", id: r.member.Device,
-		stamp: "revoked_at = CASE WHEN $1 = 'REVOKED' THEN now() END", states: texts(deviceStates)}
+	m := machine{
+		name: "device", table: "devices", id: r.member.Device, states: texts(deviceStates),
+		stamp: "revoked_at = CASE WHEN $1 = 'REVOKED' THEN now() END",
+	}
 	owner, moves := db.connect(t), map[[2]string]bool{}
 	for _, from := range deviceStates {
 		for _, event := range deviceEvents {
@@ -108,7 +111,7 @@ func TestDeviceStatesInTheDatabase(t *testing.T) {
 			want, refusal := from.Next(event)
 			got, err := s.MoveDevice(t.Context(), r.tenant, m.id, event)
 			if refusal != nil {
-				require.True(t, errors.Is(err, store.ErrNotFound), "%s %s: %v", from, event, err)
+				require.ErrorIs(t, err, store.ErrNotFound, "%s %s", from, event)
 				continue
 			}
 			require.NoError(t, err, "%s %s", from, event)
@@ -129,7 +132,7 @@ func texts[S ~string](states []S) (out []string) {
 // Every constraint that mapError gives a meaning exists; the triggers' are walked above.
 func TestMappedConstraintsExist(t *testing.T) {
 	t.Parallel()
-	db := newOwner(t, pgtest.URL(t))
+	db := newOwner(pgtest.URL(t))
 	for _, name := range postgres.MappedConstraints() {
 		if name == "room_transition" || name == "device_transition" {
 			continue

@@ -20,12 +20,12 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Subject {
 		url := pgtest.URL(t)
-		return subject(t, pgtest.Open(t, url), newOwner(t, url))
+		return subject(pgtest.Open(t, url), newOwner(url))
 	})
 }
 
 // subject is a store with the owner's means to do what no interface does yet.
-func subject(t *testing.T, s store.Store, db *owner) storetest.Subject {
+func subject(s store.Store, db *owner) storetest.Subject {
 	return storetest.Subject{
 		Store: s,
 		NewTenant: func(t *testing.T) uuid.UUID {
@@ -55,7 +55,7 @@ func subject(t *testing.T, s store.Store, db *owner) storetest.Subject {
 // own, so that tests may use it at once.
 type owner struct{ url string }
 
-func newOwner(_ *testing.T, url string) *owner { return &owner{url} }
+func newOwner(url string) *owner { return &owner{url} }
 
 func (o *owner) connect(t *testing.T) *pgx.Conn {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -191,13 +192,13 @@ func testHistoryRaces(t *testing.T, s Subject) {
 		for round := range 5 {
 			id := fmt.Sprintf("other-%d", round)
 			errs := race(50, func(i int) error {
-				_, err := s.Store.AppendMessage(t.Context(), message(p, id, fmt.Sprint(i)))
+				_, err := s.Store.AppendMessage(t.Context(), message(p, id, strconv.Itoa(i)))
 				return err
 			})
 			require.Equal(t, 1, count(errs, nil))
 			require.Equal(t, 49, count(errs, errConflict))
 			for i, err := range errs {
-				got, again := s.Store.AppendMessage(t.Context(), message(p, id, fmt.Sprint(i)))
+				got, again := s.Store.AppendMessage(t.Context(), message(p, id, strconv.Itoa(i)))
 				if err == nil {
 					require.NoError(t, again)
 					require.True(t, got.Duplicate)

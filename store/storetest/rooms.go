@@ -16,7 +16,8 @@ func testRooms(t *testing.T, s Subject) {
 	t.Run("created as asked and found again", func(t *testing.T) {
 		room, err := s.Store.CreateRoom(t.Context(), valid)
 		require.NoError(t, err)
-		require.Equal(t, valid, store.NewRoom{Tenant: room.Tenant, Kind: room.Kind, Scheme: room.Scheme, PrivateMessages: room.PrivateMessages})
+		asked := store.NewRoom{Tenant: room.Tenant, Kind: room.Kind, Scheme: room.Scheme, PrivateMessages: room.PrivateMessages}
+		require.Equal(t, valid, asked)
 		require.Equal(t, store.RoomCreated, room.State)
 		require.Positive(t, room.Version)
 		require.False(t, room.CreatedAt.IsZero())

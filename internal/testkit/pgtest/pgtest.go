@@ -60,7 +60,7 @@ func Main(m *testing.M, checks ...func() error) {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
 		code = max(code, 1)
 	}
-	os.Exit(code)
+	os.Exit(code) //nolint:forbidigo // this is the main of a test binary
 }
 
 // URL returns the URL of a new, migrated database, as its owner; it is dropped after
