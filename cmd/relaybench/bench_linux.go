@@ -33,8 +33,8 @@ var limits = []string{
 
 // newBench prepares a relay of its own with these flags; it is not started yet.
 func newBench(s settings, con console, flags ...string) (*bench, error) {
-	if s.Runs < 1 || s.Seconds <= 0 || s.Size < 1 {
-		return nil, usageError{"--runs, --seconds and --size are positive"}
+	if s.Runs < 1 || s.Time <= 0 || s.Size < 1 {
+		return nil, usageError{"--runs, --time and --size are positive"}
 	}
 	program, err := exec.LookPath(s.RelayBin)
 	if err != nil {
@@ -105,7 +105,7 @@ func (b *bench) say(format string, values ...any) {
 
 // finish prints the result. That it measured is success, whatever it measured.
 func (b *bench) finish(name, unit string, runs []sample, wanted *bar) error {
-	return summarize(name, unit, runs, wanted, b.machine).print(b.con.out, b.JSON)
+	return summarize(name, unit, runs, wanted, b.machine).write(b.con.out, b.JSON)
 }
 
 // rooms makes rooms and says how long it took.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -18,7 +19,7 @@ import (
 
 type floorPublishCommand struct {
 	Sync        string        `default:"1s" enum:"1s,always"`
-	Seconds     time.Duration `default:"5s"`
+	Time        time.Duration `default:"5s"`
 	Size        int           `default:"1024"`
 	Outstanding int           `default:"256"`
 }
@@ -34,7 +35,7 @@ func (c *floorPublishCommand) Run(ctx context.Context, con console) error {
 		return err
 	}
 	defer stream.close()
-	rate, err := stream.publish(ctx, c.Size, c.Seconds)
+	rate, err := stream.publish(ctx, c.Size, c.Time)
 	if err != nil {
 		return err
 	}
@@ -121,8 +122,8 @@ const childVariable = "RELAYBENCH_CHILD"
 // publishFloor measures what the machine's JetStream does without a relay.
 func (b *bench) publishFloor(ctx context.Context, outstanding int) (float64, error) {
 	var floor publishFloor
-	err := b.child(ctx, &floor, "floor-publish", "--sync", b.Sync, "--seconds", b.Seconds.String(),
-		"--size", fmt.Sprint(b.Size), "--outstanding", fmt.Sprint(outstanding))
+	err := b.child(ctx, &floor, "floor-publish", "--sync", b.Sync, "--time", b.Time.String(),
+		"--size", strconv.Itoa(b.Size), "--outstanding", strconv.Itoa(outstanding))
 	b.say("floor: %.0f publishes/s", floor.PerSecond)
 	return floor.PerSecond, err
 }

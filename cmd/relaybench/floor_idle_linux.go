@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -26,6 +27,8 @@ func serveIdleFloor(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("create an epoll instance: %w", err)
 	}
 	defer unix.Close(epoll)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	f := &idleFloor{epoll: epoll, conns: make(chan net.Conn, 64)}
 	server := &http.Server{Handler: f, ReadHeaderTimeout: 10 * time.Second}
 	polled := make(chan struct{})
@@ -33,16 +36,14 @@ func serveIdleFloor(ctx context.Context, listener net.Listener) error {
 		defer close(polled)
 		f.poll(ctx)
 	}()
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-		err = nil
-		_ = server.Close()
-		<-served
-	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	err = server.Serve(listener)
+	cancel()
 	<-polled
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
 	return err
 }
 
@@ -72,7 +73,7 @@ func (f *idleFloor) poll(ctx context.Context) {
 	for ctx.Err() == nil {
 		f.adopt(kept)
 		n, err := unix.EpollWait(f.epoll, events, 10)
-		if err != nil && err != unix.EINTR { //nolint:errorlint // a plain errno
+		if err != nil && err != unix.EINTR {
 			return
 		}
 		for i := range max(n, 0) {

@@ -197,7 +197,7 @@ func (i *idleConns) ready(c *conn) {
 		i.open++
 		return
 	}
-	c.resume("$", 0)
+	c.resume("$")
 }
 
 func (i *idleConns) message(_ *conn, m *message) {

@@ -52,7 +52,7 @@ func (c *inboxesCommand) Run(ctx context.Context, con console) error {
 	}
 	r := summarize("inboxes", "s from start to ready", runs, &bar{value: 10, atMost: true}, many.machine)
 	r.OK = r.OK && middle(runs, func(s sample) *float64 { v := s.More["cost_ratio"]; return &v }) <= costBar
-	return r.print(con.out, c.JSON)
+	return r.write(con.out, c.JSON)
 }
 
 // filled is a relay with inboxes that hold rows.

@@ -64,7 +64,7 @@ func (k *killing) finish(runs []sample) error {
 	r.OK = r.Figure == 0
 	k.bench.con.notef("%d rounds (seed %d): %d rows queued, %d checks of rows as promised, %d missing, %d changed, %d ids reused, %d rows without a receipt",
 		len(runs), k.command.Seed, counts.queued, counts.verified, counts.missing, counts.changed, counts.reused, counts.unasked)
-	return r.print(k.bench.con.out, k.bench.JSON)
+	return r.write(k.bench.con.out, k.bench.JSON)
 }
 
 // killing is one run of all rounds.
@@ -213,7 +213,7 @@ type auditor struct {
 	rows []replayedRow
 }
 
-func (a *auditor) ready(c *conn) { c.resume("0", 0) }
+func (a *auditor) ready(c *conn) { c.resume("0") }
 
 func (a *auditor) message(c *conn, m *message) {
 	switch string(m.kind) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -60,8 +61,8 @@ func (c *latencyCommand) Run(ctx context.Context, con console) error {
 func (c *latencyCommand) once(ctx context.Context, b *bench, load *traffic) (sample, error) {
 	var floor commitFloor
 	err := load.meanwhile(ctx, func() error {
-		return b.child(ctx, &floor, "floor-commit", "--sync", c.Sync, "--size", fmt.Sprint(c.Size),
-			"--rounds", fmt.Sprint(c.Rounds), "--pause", c.Pause.String())
+		return b.child(ctx, &floor, "floor-commit", "--sync", c.Sync, "--size", strconv.Itoa(c.Size),
+			"--rounds", strconv.Itoa(c.Rounds), "--pause", c.Pause.String())
 	})
 	if err != nil {
 		return sample{}, err

@@ -316,13 +316,13 @@ func (c *conn) readable() {
 
 // upgraded reads the answer to the upgrade and returns what follows it.
 func (c *conn) upgraded(data []byte) []byte {
-	end := bytes.Index(data, []byte("\r\n\r\n"))
-	if end < 0 {
+	head, rest, found := bytes.Cut(data, []byte("\r\n\r\n"))
+	if !found {
 		c.pending = append(c.pending[:0:0], data...)
 		return nil
 	}
-	if !bytes.HasPrefix(data, []byte("HTTP/1.1 101 ")) {
-		line, _, _ := bytes.Cut(data, []byte("\r\n"))
+	if !bytes.HasPrefix(head, []byte("HTTP/1.1 101 ")) {
+		line, _, _ := bytes.Cut(head, []byte("\r\n"))
 		c.end(0, fmt.Errorf("the server answered %q instead of upgrading", line))
 		return nil
 	}
@@ -334,7 +334,7 @@ func (c *conn) upgraded(data []byte) []byte {
 		c.state = greeting
 		c.send(fmt.Appendf(nil, `{"type":"hello","token":%q,"direct":false}`, c.token))
 	}
-	return data[end+4:]
+	return rest
 }
 
 // frames handles the whole frames in data and returns the rest.
@@ -365,6 +365,7 @@ func (c *conn) handle(op ws.OpCode, payload []byte) {
 	case ws.OpClose:
 		code, reason := ws.ParseCloseFrameData(payload)
 		c.end(int(code), fmt.Errorf("closed by the relay: %d %s", code, reason))
+	default:
 	}
 }
 
@@ -385,12 +386,8 @@ func (c *conn) text(payload []byte) {
 	}
 }
 
-// resume asks for the rows after a cursor; limit 0 for all.
-func (c *conn) resume(cursor string, limit int) {
-	if limit > 0 {
-		c.send(fmt.Appendf(nil, `{"type":"resume","last_id":%q,"limit":%d}`, cursor, limit))
-		return
-	}
+// resume asks for all rows after a cursor.
+func (c *conn) resume(cursor string) {
 	c.send(fmt.Appendf(nil, `{"type":"resume","last_id":%q}`, cursor))
 }
 

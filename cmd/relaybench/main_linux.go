@@ -48,7 +48,7 @@ type settings struct {
 	RelayFlag []string      `placeholder:"FLAG" sep:"none" help:"One more flag for relay serve, e.g. --relay-flag=--recent-bytes=-1; may be repeated."`
 	Sync      string        `default:"1s" enum:"1s,always" help:"The relay's --inbox-sync, and the floor's."`
 	Runs      int           `default:"5" help:"How often floor and figure are measured, in turn."`
-	Seconds   time.Duration `default:"5s" help:"How long one measurement takes."`
+	Time      time.Duration `default:"5s" help:"How long one measurement takes."`
 	Size      int           `default:"1024" help:"Size of an envelope in bytes."`
 	JSON      bool          `help:"Print one JSON object at the end instead of text."`
 	Verbose   bool          `short:"v" help:"Say on the error output what is being done."`

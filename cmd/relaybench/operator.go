@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -16,8 +18,10 @@ import (
 	"github.com/peerrelay/peerrelay/api"
 )
 
-// setupWorkers is how many operator requests are under way at once.
-const setupWorkers = 24
+const (
+	setupWorkers = 24 // operator requests that are under way at once
+	pollEvery    = 5 * time.Millisecond
+)
 
 // operator makes rooms and participants over the relay's operator socket.
 type operator struct {
@@ -30,12 +34,25 @@ func newOperator(data string) *operator {
 		Timeout: time.Minute,
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				var dialer net.Dialer
-				return dialer.DialContext(ctx, "unix", socket)
+				return dialSocket(ctx, socket)
 			},
 			MaxIdleConnsPerHost: setupWorkers,
 		},
 	}}
+}
+
+// dialSocket waits for the socket: it may appear a moment after /readyz is true.
+func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "unix", path)
+		if !errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil {
+			return conn, err
+		}
+		time.Sleep(pollEvery)
+	}
 }
 
 func (o *operator) close() { o.client.CloseIdleConnections() }

@@ -20,7 +20,6 @@ import (
 const (
 	readyTimeout = 5 * time.Minute
 	stopTimeout  = 60 * time.Second
-	pollEvery    = 5 * time.Millisecond
 	logTail      = 4 << 10 // bytes of the relay's log that are shown when it fails
 )
 

@@ -64,7 +64,7 @@ func (c *reconnectCommand) finish(b *bench, runs []sample) error {
 		p99 := middle(runs, func(s sample) *float64 { v := s.More[name]; return &v })
 		r.OK = r.OK && p99 < 1000
 	}
-	return r.print(b.con.out, b.JSON)
+	return r.write(b.con.out, b.JSON)
 }
 
 type reconnectRun struct {
@@ -231,7 +231,7 @@ func (r *reconnectRun) comeBack(ctx context.Context) (*crowd, error) {
 	return all, nil
 }
 
-func (c *returning) ready(on *conn) { on.resume(c.cursor, 0) }
+func (c *returning) ready(on *conn) { on.resume(c.cursor) }
 
 func (c *returning) message(_ *conn, m *message) {
 	switch string(m.kind) {

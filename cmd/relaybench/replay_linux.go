@@ -58,7 +58,7 @@ func (c *replayCommand) Run(ctx context.Context, con console) error {
 	r := summarize("replay", "whole-inbox replays/s", runs, nil, machine)
 	r.Figure = chosen.Figure
 	if c.JSON {
-		return r.print(con.out, true)
+		return r.write(con.out, true)
 	}
 	return printShards(con.out, r)
 }
@@ -157,14 +157,14 @@ func (c *replayCommand) replays(ctx context.Context, b *bench, rooms [][]member,
 	if err := r.open(ctx); err != nil {
 		return 0, err
 	}
-	whole, err := r.measure(ctx, c.Seconds, c.Readers, func(*reader) string { return "0" })
+	whole, err := r.measure(ctx, c.Time, c.Readers, func(*reader) string { return "0" })
 	if err != nil {
 		return 0, fmt.Errorf("whole inboxes: %w", err)
 	}
 	more["whole_p50_ms"], more["whole_p99_ms"] = millis(r.each, 50), millis(r.each, 99)
 	more["whole_rows_per_s"] = whole * float64(c.Rows)
 	r.readers = slices.DeleteFunc(r.readers, func(reader *reader) bool { return reader.nearEnd == "" })
-	newest, err := r.measure(ctx, c.Seconds, c.Readers, func(reader *reader) string { return reader.nearEnd })
+	newest, err := r.measure(ctx, c.Time, c.Readers, func(reader *reader) string { return reader.nearEnd })
 	if err != nil {
 		return 0, fmt.Errorf("newest rows: %w", err)
 	}
@@ -241,7 +241,7 @@ func (r *replaying) measure(ctx context.Context, d time.Duration, at int, cursor
 		}
 		reader.busy, reader.rows, reader.began = true, 0, time.Now()
 		r.underway++
-		reader.conn.resume(position, 0)
+		reader.conn.resume(position)
 	}
 	began := time.Now()
 	for range at {
@@ -259,7 +259,7 @@ func (r *replaying) measure(ctx context.Context, d time.Duration, at int, cursor
 	return rate, r.failure
 }
 
-func (d *reader) ready(c *conn) { c.resume("$", 0) }
+func (d *reader) ready(c *conn) { c.resume("$") }
 
 func (d *reader) message(_ *conn, m *message) {
 	r := d.all

@@ -101,8 +101,8 @@ func median(values []float64) float64 {
 	return (sorted[half-1] + sorted[half]) / 2
 }
 
-// print writes the result for people, or as one line of JSON.
-func (r result) print(out io.Writer, asJSON bool) error {
+// write writes the result for people, or as one line of JSON.
+func (r result) write(out io.Writer, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(out).Encode(r)
 	}

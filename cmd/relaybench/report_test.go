@@ -15,7 +15,7 @@ func TestResultAsJSON(t *testing.T) {
 	runs := []sample{newSample(30, 100, map[string]float64{"ack_p50_ms": 1}), newSample(50, 100, nil), newSample(40, 80, nil)}
 	r := summarize("pairwise", "envelopes/s", runs, &bar{value: 0.35, ofRatio: true}, thisMachine())
 	var out bytes.Buffer
-	require.NoError(t, r.print(&out, true))
+	require.NoError(t, r.write(&out, true))
 	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")))
 
 	var got map[string]any
@@ -66,7 +66,7 @@ func TestResultForPeople(t *testing.T) {
 	t.Parallel()
 	runs := []sample{newSample(30_000.4, 100_000, map[string]float64{"ack_p50_ms": 0.123}), newSample(40_000, 100_000, map[string]float64{"ack_p50_ms": 12.34})}
 	var out bytes.Buffer
-	require.NoError(t, summarize("pairwise", "envelopes/s", runs, &bar{value: 0.5, ofRatio: true}, machine{Kernel: "6.1"}).print(&out, false))
+	require.NoError(t, summarize("pairwise", "envelopes/s", runs, &bar{value: 0.5, ofRatio: true}, machine{Kernel: "6.1"}).write(&out, false))
 	require.Contains(t, out.String(), "pairwise: 35000 [30000, 40000] envelopes/s; floor 100000 [100000, 100000]; ratio 0.35 [0.30, 0.40]; bar 0.5 MISSED")
 	require.Contains(t, out.String(), "6.23 [0.12, 12.3]")
 	require.Contains(t, out.String(), "Linux 6.1")

@@ -22,7 +22,7 @@ var programFolder = filepath.Join(os.TempDir(), "relaybench-test-"+newTag())
 
 var buildRelay = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(programFolder, "relay")
-	build := exec.Command("go", "build", "-o", program, "../relay") //nolint:noctx // bounded by the test's time-out
+	build := exec.Command("go", "build", "-o", program, "../relay")
 	if out, err := build.CombinedOutput(); err != nil {
 		return string(out), err
 	}
@@ -48,7 +48,7 @@ func runBench(t *testing.T, args ...string) result {
 }
 
 func TestPairwise(t *testing.T) {
-	r := runBench(t, "pairwise", "--runs", "1", "--seconds", "300ms", "--senders", "8")
+	r := runBench(t, "pairwise", "--runs", "1", "--time", "300ms", "--senders", "8")
 	require.Positive(t, r.Figure)
 	require.Positive(t, *r.Floor)
 	require.InDelta(t, r.Figure / *r.Floor, *r.Ratio, 1e-9)
@@ -58,7 +58,7 @@ func TestPairwise(t *testing.T) {
 }
 
 func TestRoom(t *testing.T) {
-	r := runBench(t, "room", "--runs", "1", "--seconds", "300ms", "--senders", "6", "--members", "3", "--rate", "200")
+	r := runBench(t, "room", "--runs", "1", "--time", "300ms", "--senders", "6", "--members", "3", "--rate", "200")
 	require.InDelta(t, 400, r.Figure, 200, "two writes for each envelope of the rate")
 	require.Zero(t, r.Runs[0].More["undelivered"])
 }
@@ -84,7 +84,7 @@ func TestReconnect(t *testing.T) {
 }
 
 func TestReplay(t *testing.T) {
-	r := runBench(t, "replay", "--shards", "2,3", "--inboxes", "40", "--rows", "8", "--readers", "4", "--seconds", "200ms")
+	r := runBench(t, "replay", "--shards", "2,3", "--inboxes", "40", "--rows", "8", "--readers", "4", "--time", "200ms")
 	require.Len(t, r.Runs, 2)
 	for _, s := range r.Runs {
 		require.Positive(t, s.Figure)
@@ -94,7 +94,7 @@ func TestReplay(t *testing.T) {
 }
 
 func TestInboxes(t *testing.T) {
-	r := runBench(t, "inboxes", "--runs", "1", "--many", "40", "--few", "20", "--rows", "2", "--busy", "2", "--seconds", "200ms")
+	r := runBench(t, "inboxes", "--runs", "1", "--many", "40", "--few", "20", "--rows", "2", "--busy", "2", "--time", "200ms")
 	require.Positive(t, r.Figure)
 	require.Positive(t, r.Runs[0].More["cost_ratio"])
 }
@@ -116,7 +116,7 @@ func TestRunningRelay(t *testing.T) {
 	t.Cleanup(other.remove)
 	_, err = other.start(t.Context())
 	require.NoError(t, err)
-	r := runBench(t, "pairwise", "--runs", "1", "--seconds", "200ms", "--senders", "4",
+	r := runBench(t, "pairwise", "--runs", "1", "--time", "200ms", "--senders", "4",
 		"--url", "ws://"+other.listen+"/v1/relay", "--data", other.data, "--metrics", other.metrics)
 	require.Positive(t, r.Figure)
 	require.True(t, other.ready(t.Context()))
@@ -125,14 +125,15 @@ func TestRunningRelay(t *testing.T) {
 func TestAnInterruptLeavesNothingBehind(t *testing.T) {
 	program, err := buildRelay()
 	require.NoError(t, err, program)
-	t.Setenv("TMPDIR", t.TempDir())
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
 	errs := &noticed{word: "the relay is ready", then: cancel}
 	code := run(ctx, []string{"pairwise", "--relay-bin", program, "-v"}, console{strings.NewReader(""), &out, errs})
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, out.String())
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), "relaybench-*"))
+	left, err := filepath.Glob(filepath.Join(folder, "relaybench-*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 }

@@ -146,20 +146,20 @@ func (b *bench) throughput(ctx context.Context, load *traffic, conns int, rate f
 	return runs, nil
 }
 
-// measure warms up, measures for b.Seconds and waits for what is under way.
+// measure warms up, measures for b.Time and waits for what is under way.
 func (b *bench) measure(ctx context.Context, load *traffic, rate float64, weight int) (float64, map[string]float64, error) {
 	if err := load.drive(ctx, 50*time.Millisecond); err != nil {
 		return 0, nil, err
 	}
 	load.reset()
 	load.start(rate)
-	if err := load.drive(ctx, b.Seconds/4); err != nil {
+	if err := load.drive(ctx, b.Time/4); err != nil {
 		return 0, nil, err
 	}
 	warm := load.counts
 	load.ack, load.deliver = newHistogram(), newHistogram()
 	before := b.usage()
-	if err := load.drive(ctx, b.Seconds); err != nil {
+	if err := load.drive(ctx, b.Time); err != nil {
 		return 0, nil, err
 	}
 	after, counted := b.usage(), load.counts

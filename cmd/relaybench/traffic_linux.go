@@ -102,7 +102,7 @@ func (t *traffic) join(m member, to, kind string, size int) error {
 	return err
 }
 
-func (p *party) ready(c *conn) { c.resume(p.cursor, 0) }
+func (p *party) ready(c *conn) { c.resume(p.cursor) }
 
 func (p *party) closed(_ *conn, code int, cause error) {
 	if p.traffic.stopped {
