@@ -140,19 +140,21 @@ func (a *API) revokeAll(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer op.cancel()
+	// Which credentials an earlier request revoked is forgotten; a repetition closes all
+	// that the participant has open.
+	change := cluster.Change{Removed: []uuid.UUID{id}}
+	if participant, err := a.cfg.Store.FindParticipant(op.ctx, op.tenant, id); err == nil {
+		change.Room = participant.Room // else it was removed: all rooms are told
+	}
 	revoked, err := a.cfg.Store.RevokeParticipantCredentials(op.ctx, op.tenant, id)
 	if err != nil {
-		return 0, nil, op.inDoubt(cluster.Change{Removed: []uuid.UUID{id}}, err)
+		return 0, nil, op.inDoubt(change, err)
 	}
-	change := cluster.Change{}
 	if len(revoked) > 0 {
-		change.Room = revoked[0].Room
+		change = cluster.Change{Room: revoked[0].Room}
 	}
 	for _, credential := range revoked {
 		change.Credentials = append(change.Credentials, credential.ID)
-	}
-	if len(revoked) == 0 { // perhaps a repetition, and which ones it was is forgotten
-		change.Removed = []uuid.UUID{id}
 	}
 	if err := op.announce(change); err != nil {
 		return 0, nil, err

@@ -192,6 +192,7 @@ func TestCredentials(t *testing.T) {
 	require.JSONEq(t, `{"revoked":0}`, s.send(t, http.MethodDelete, all, "").body)
 	changes = s.there.take()
 	require.Equal(t, agent.ParticipantID, changes[0].Removed[0].String(), "a repetition closes what is open all the same")
+	require.Equal(t, room.ID, changes[0].Room.String())
 
 	s.send(t, http.MethodDelete, "/v1/credentials/"+uuid.NewString(), "").refused(t, 404, "not_found")
 	s.send(t, http.MethodDelete, "/v1/participants/"+uuid.NewString()+"/credentials", "").refused(t, 404, "not_found")

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -98,4 +99,31 @@ func TestSocketInADeepFolder(t *testing.T) {
 	<-done
 	_, err = os.Stat(path)
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// FAULTS B08: a request head has a bound.
+func TestServerRefusesEndlessHeaders(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := api.Server(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err = conn.Write([]byte("GET / HTTP/1.1\r\nHost: relay\r\nX: " + strings.Repeat("x", 64<<10)))
+	require.NoError(t, err)
+	answer, err := io.ReadAll(conn)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "neither refused nor closed")
+	if err == nil { // else: reset, with bytes of ours unread
+		require.Contains(t, string(answer), "431")
+	}
 }

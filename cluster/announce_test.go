@@ -17,6 +17,7 @@ import (
 )
 
 func TestAnnounceReachesEveryNode(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, r1, nc := join(t, b.url())
 	_, r2, _ := join(t, b.url())
@@ -43,6 +44,7 @@ func TestAnnounceReachesEveryNode(t *testing.T) {
 }
 
 func TestAnnounceWaitsForABlockedNode(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, r1, _ := join(t, b.url())
 	_, r2, _ := join(t, b.url())
@@ -70,6 +72,7 @@ func TestAnnounceWaitsForABlockedNode(t *testing.T) {
 }
 
 func TestAnnounceOutlivesANodeWithoutLink(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, _, _ := join(t, b.url())
 	l := newLink(t, b.url()[len("nats://"):])
@@ -88,6 +91,7 @@ func TestAnnounceOutlivesANodeWithoutLink(t *testing.T) {
 }
 
 func TestAnnounceComesAgainAfterAnApplyError(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, _, _ := join(t, b.url())
 	_, r2, _ := join(t, b.url())
@@ -104,6 +108,7 @@ func TestAnnounceComesAgainAfterAnApplyError(t *testing.T) {
 }
 
 func TestAnnounceReportsAFailureHere(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, r1, _ := join(t, b.url())
 	_, r2, _ := join(t, b.url())
@@ -113,6 +118,7 @@ func TestAnnounceReportsAFailureHere(t *testing.T) {
 }
 
 func TestAnnounceConcurrently(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	var nodes []*cluster.Node
 	var recorders []*recorder
@@ -156,6 +162,7 @@ func TestAnnounceConcurrently(t *testing.T) {
 }
 
 func TestAnnounceSplitsManyIDs(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, _, _ := join(t, b.url())
 	_, r2, _ := join(t, b.url())
@@ -176,6 +183,7 @@ func TestAnnounceSplitsManyIDs(t *testing.T) {
 }
 
 func TestMalformedControlMessagesAreIgnored(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, _, _ := join(t, b.url())
 	_, r2, nc := join(t, b.url())
@@ -200,6 +208,7 @@ func TestMalformedControlMessagesAreIgnored(t *testing.T) {
 }
 
 func TestCloseWaitsForNobody(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, _, _ := join(t, b.url())
 	two, _, _ := join(t, b.url())
@@ -210,6 +219,7 @@ func TestCloseWaitsForNobody(t *testing.T) {
 }
 
 func TestNodesComeAndGoDuringAnnouncements(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	one, _, _ := join(t, b.url())
 	stop := make(chan struct{})

@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	ttl    = 1200 * time.Millisecond
-	renew  = 200 * time.Millisecond
+	ttl    = 2 * time.Second
+	renew  = 250 * time.Millisecond
 	repeat = 50 * time.Millisecond
-	soon   = 10 * time.Second // for what happens at once on an idle machine
+	soon   = 20 * time.Second // for what happens at once on an idle machine
 )
 
 // broker is a real NATS server that can be stopped and started again.

@@ -187,7 +187,8 @@ func (n *Node) now() time.Duration { return time.Since(n.base) }
 
 // Held reports whether this node may accept and deliver right now. It compares the
 // clock with the end of the lease, so it is right in the first instruction after
-// the process was frozen. It costs one atomic read and one clock read.
+// the process was frozen. It costs one atomic read and one clock read. A machine that
+// sleeps stops that clock: nodes of a cluster must not be suspended.
 func (n *Node) Held() bool { return int64(n.now()) < n.until.Load() }
 
 // Ready returns nil while the lease is held, else ErrNotHeld.

@@ -22,9 +22,9 @@ type sighting struct {
 
 // ended reports whether the holder must have stopped by now: it sent the renewal
 // that made this revision before we read it. The margin covers clocks that run at
-// slightly different speeds.
+// slightly different speeds, and short pauses of a virtual machine.
 func (s sighting) ended(now time.Duration) bool {
-	return now > s.seen+s.ttl+s.ttl/20+50*time.Millisecond
+	return now > s.seen+s.ttl+s.ttl/10+50*time.Millisecond
 }
 
 // peers remembers the leases of other processes, so that one that died some time ago

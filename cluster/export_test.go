@@ -1,0 +1,8 @@
+package cluster
+
+import "context"
+
+// EndLeaseAt ends another node's lease as if this revision of it had run out.
+func (n *Node) EndLeaseAt(ctx context.Context, key string, revision uint64) (bool, error) {
+	return n.endLease(ctx, key, sighting{revision: revision})
+}
