@@ -30,8 +30,10 @@ const (
 	refusedHijack   refusal = "upgrade_failed"
 )
 
-var refusals = [...]refusal{refusedMethod, refusedRequest, refusedVersion, refusedOrigin,
-	refusedAddress, refusedNode, refusedShutdown, refusedHijack}
+var refusals = [...]refusal{
+	refusedMethod, refusedRequest, refusedVersion, refusedOrigin,
+	refusedAddress, refusedNode, refusedShutdown, refusedHijack,
+}
 
 // admit counts a new connection of addr, or returns why it may not be.
 func (a *admission) admit(addr netip.Addr) refusal {

@@ -21,12 +21,14 @@ type blockingTransport struct {
 }
 
 // attachBlocking makes c the owner of nc.
-func (f *Front) attachBlocking(c *conn, nc net.Conn) {
+func (f *Front) attachBlocking(c *conn, nc net.Conn) *blockingTransport {
 	f.poller.tune(rawConn(nc))
-	c.io = &blockingTransport{nc: nc, wrote: make(chan struct{}), caught: make(chan struct{}, 1)}
+	t := &blockingTransport{nc: nc, wrote: make(chan struct{}), caught: make(chan struct{}, 1)}
+	c.io = t
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.blocking[c] = struct{}{}
+	return t
 }
 
 // start gives the turn in which the connection was opened to its own goroutine. The

@@ -146,15 +146,13 @@ func TestSlowHandlerIsNotASlowMessage(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
 		release := make(chan struct{})
-		s := startServer(t, p, func(c *front.Config) {
-			c.Limits.MessageTimeout = 300 * time.Millisecond
-			c.Handler.(*echo).onMsg = func(_ *echoPeer, msg []byte) bool {
-				if string(msg) == "wait" {
-					<-release
-				}
-				return false
+		s := startServer(t, p, func(c *front.Config) { c.Limits.MessageTimeout = 300 * time.Millisecond })
+		s.handler.onMsg = func(_ *echoPeer, msg []byte) bool {
+			if string(msg) == "wait" {
+				<-release
 			}
-		})
+			return false
+		}
 		c, probe := s.dial(t), s.dial(t)
 		sent := join(fragments("wait", 2, nil), fragments("next", 2, nil))
 		c.write(sent[:5])

@@ -231,8 +231,9 @@ func (d *decoder) readControl(in []byte) (event, []byte) {
 		return event{kind: eventPing, data: payload}, in
 	case ws.OpPong:
 		return event{kind: eventPong, data: payload}, in
+	default: // checkStart has let nothing else through
+		return closeEvent(payload), in
 	}
-	return closeEvent(payload), in
 }
 
 func (d *decoder) readData(in []byte) (event, []byte) {

@@ -74,8 +74,10 @@ func New(config Config) (*Front, error) {
 	}
 	f.decoders.buffers = &f.buffers
 	f.workers.limit, f.workers.now = f.limits.Workers, f.wheel.now
-	f.admission = admission{maxConns: f.limits.Conns, maxPreAuth: f.limits.PreAuthPerAddr,
-		preAuth: make(map[netip.Addr]int)}
+	f.admission = admission{
+		maxConns: f.limits.Conns, maxPreAuth: f.limits.PreAuthPerAddr,
+		preAuth: make(map[netip.Addr]int),
+	}
 	if config.Registerer != nil {
 		if err := f.metrics.register(config.Registerer, f); err != nil {
 			return nil, err

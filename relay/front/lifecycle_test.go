@@ -24,15 +24,14 @@ func TestShutdown(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
 		inside, release := make(chan struct{}), make(chan struct{})
-		s := startServer(t, p, func(c *front.Config) {
-			c.Handler.(*echo).onMsg = func(_ *echoPeer, msg []byte) bool {
-				if string(msg) == "busy" {
-					close(inside)
-					<-release
-				}
-				return false
+		s := startServer(t, p, nil)
+		s.handler.onMsg = func(_ *echoPeer, msg []byte) bool {
+			if string(msg) == "busy" {
+				close(inside)
+				<-release
 			}
-		})
+			return false
+		}
 		idle, busy, half := s.dial(t), s.dial(t), s.dial(t)
 		half.write([]byte{0x81})
 		busy.write(join(text("busy"), text("behind it, not handled any more")))
@@ -60,14 +59,12 @@ func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
 		inside, release := make(chan struct{}), make(chan struct{})
-		s := startServer(t, p, func(c *front.Config) {
-			c.Limits.CloseTimeout = time.Minute
-			c.Handler.(*echo).onMsg = func(*echoPeer, []byte) bool {
-				close(inside)
-				<-release
-				return false
-			}
-		})
+		s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = time.Minute })
+		s.handler.onMsg = func(*echoPeer, []byte) bool {
+			close(inside)
+			<-release
+			return false
+		}
 		stuck, deaf := s.dial(t), s.dial(t)
 		stuck.write(text("stuck"))
 		<-inside
@@ -144,7 +141,7 @@ func comeAndGo(t *testing.T, s *server, random *rand.Rand, id string) {
 		c.tryWrite([]byte{0x81, 0xfe, 0x10}) // in the middle of a header
 	case 4:
 		c.tryWrite(text(id))
-		_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
+		_ = closeWrite(c.Conn)
 		_, _ = c.tryRead()
 	}
 }
@@ -194,9 +191,10 @@ func TestInteropWithCoderWebsocket(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		c, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{
-			HTTPClient: s.http.Client(), CompressionMode: websocket.CompressionContextTakeover})
+			HTTPClient: s.http.Client(), CompressionMode: websocket.CompressionContextTakeover,
+		})
 		require.NoError(t, err)
-		defer c.CloseNow()
+		t.Cleanup(func() { _ = c.CloseNow() })
 		c.SetReadLimit(wire.MaxMessage)
 		for _, n := range []int{0, 1, 125, 126, 65_535, wire.MaxMessage} {
 			msg := strings.Repeat("i", n)
@@ -214,7 +212,7 @@ func TestInteropWithCoderWebsocket(t *testing.T) {
 
 		c, _, err = websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: s.http.Client()})
 		require.NoError(t, err)
-		defer c.CloseNow()
+		t.Cleanup(func() { _ = c.CloseNow() })
 		require.NoError(t, c.Write(ctx, websocket.MessageText, []byte("close")))
 		_, _, err = c.Read(ctx)
 		require.Equal(t, websocket.StatusCode(wire.CloseAuth), websocket.CloseStatus(err))
@@ -227,16 +225,14 @@ func TestBusyWorkers(t *testing.T) {
 	release := make(chan struct{})
 	var inside sync.WaitGroup
 	inside.Add(3)
-	s := startServer(t, pathDefault, func(c *front.Config) {
-		c.Limits.Workers = 3
-		c.Handler.(*echo).onMsg = func(_ *echoPeer, msg []byte) bool {
-			if string(msg) == "block" {
-				inside.Done()
-				<-release
-			}
-			return false
+	s := startServer(t, pathDefault, func(c *front.Config) { c.Limits.Workers = 3 })
+	s.handler.onMsg = func(_ *echoPeer, msg []byte) bool {
+		if string(msg) == "block" {
+			inside.Done()
+			<-release
 		}
-	})
+		return false
+	}
 	var clients []*client
 	for range 3 {
 		c := s.dial(t)

@@ -24,20 +24,26 @@ type metrics struct {
 }
 
 // closeLabels are the codes with a label of their own; 0 is a peer that vanished.
-var closeLabels = [...]wire.CloseCode{0, 1000, wire.CloseGoingAway, wire.CloseProtocolError,
+var closeLabels = [...]wire.CloseCode{
+	0, 1000, wire.CloseGoingAway, wire.CloseProtocolError,
 	wire.CloseUnsupportedData, noStatus, wire.CloseInvalidUTF8, wire.ClosePolicy,
-	wire.CloseTooLarge, wire.CloseFrozen, wire.CloseQuota, wire.CloseAuth}
+	wire.CloseTooLarge, wire.CloseFrozen, wire.CloseQuota, wire.CloseAuth,
+}
 
 func newMetrics() *metrics {
 	m := &metrics{
 		accepted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "relay_front_accepted_total", Help: "Upgraded connections."}),
+			Name: "relay_front_accepted_total", Help: "Upgraded connections.",
+		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "relay_front_refused_total", Help: "Refused upgrades by reason."}, []string{"reason"}),
+			Name: "relay_front_refused_total", Help: "Refused upgrades by reason.",
+		}, []string{"reason"}),
 		closes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "relay_front_closes_total", Help: "Ended connections by close code; none: the peer vanished."}, []string{"code"}),
+			Name: "relay_front_closes_total", Help: "Ended connections by close code; none: the peer vanished.",
+		}, []string{"code"}),
 		overflows: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "relay_front_queue_overflows_total", Help: "Connections closed because their write queue was full."}),
+			Name: "relay_front_queue_overflows_total", Help: "Connections closed because their write queue was full.",
+		}),
 		byCode: make(map[wire.CloseCode]prometheus.Counter, len(closeLabels)),
 	}
 	for _, reason := range refusals {
@@ -63,14 +69,15 @@ func (m *metrics) closed(code wire.CloseCode) {
 }
 
 func (m *metrics) register(registerer prometheus.Registerer, f *Front) error {
-	collectors := []prometheus.Collector{m.accepted, m.refused, m.closes, m.overflows,
-		gauge("relay_front_connections", "Open connections.", "state", "pre_auth",
+	collectors := []prometheus.Collector{
+		m.accepted, m.refused, m.closes, m.overflows,
+		gauge("relay_front_connections", "Open connections.", "pre_auth",
 			func() float64 { pre, _ := f.admission.counts(); return float64(pre) }),
-		gauge("relay_front_connections", "Open connections.", "state", "authenticated",
+		gauge("relay_front_connections", "Open connections.", "authenticated",
 			func() float64 { _, authenticated := f.admission.counts(); return float64(authenticated) }),
-		gauge("relay_front_tasks", "Turns of connections.", "state", "running",
+		gauge("relay_front_tasks", "Turns of connections.", "running",
 			func() float64 { busy, _ := f.workers.counts(); return float64(busy) }),
-		gauge("relay_front_tasks", "Turns of connections.", "state", "waiting",
+		gauge("relay_front_tasks", "Turns of connections.", "waiting",
 			func() float64 { _, waiting := f.workers.counts(); return float64(waiting) }),
 		total("relay_front_frames_total", "WebSocket frames.", "in", &m.framesIn),
 		total("relay_front_frames_total", "WebSocket frames.", "out", &m.framesOut),
@@ -85,13 +92,15 @@ func (m *metrics) register(registerer prometheus.Registerer, f *Front) error {
 	return nil
 }
 
-func gauge(name, help, label, value string, f func() float64) prometheus.Collector {
+func gauge(name, help, state string, f func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: name, Help: help, ConstLabels: prometheus.Labels{label: value}}, f)
+		Name: name, Help: help, ConstLabels: prometheus.Labels{"state": state},
+	}, f)
 }
 
 func total(name, help, direction string, n *atomic.Int64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: name, Help: help, ConstLabels: prometheus.Labels{"direction": direction}},
+		Name: name, Help: help, ConstLabels: prometheus.Labels{"direction": direction},
+	},
 		func() float64 { return float64(n.Load()) })
 }

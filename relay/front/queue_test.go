@@ -14,7 +14,7 @@ import (
 func TestQueueAgainstModel(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 50 {
+	for range 12 {
 		var pool buffers
 		var q outQueue
 		var frames [][]byte // not wholly written
@@ -28,7 +28,7 @@ func TestQueueAgainstModel(t *testing.T) {
 				require.Nil(t, q.buf)
 			}
 		}
-		for range 300 {
+		for range 200 {
 			switch random.IntN(8) {
 			default:
 				payload := bytes.Repeat([]byte{byte(random.IntN(256))}, random.IntN([]int{10, 200, 5000, 70_000}[random.IntN(4)]))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -266,7 +267,7 @@ func checkStamped(msg []byte) error {
 		return fmt.Errorf("changed bytes in a message of %d", len(msg))
 	}
 	if i := bytes.Index(body, body[:16]); i != 0 || binary.BigEndian.Uint64(body) == 0 {
-		return fmt.Errorf("no id in front")
+		return errors.New("no id in front")
 	}
 	return nil
 }

@@ -43,17 +43,17 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.refuse(w, &httpRefusal{refusedShutdown, http.StatusServiceUnavailable, "shutting down"})
 		return
 	}
-	reason := f.admission.admit(addr.Addr())
-	switch reason {
+	switch f.admission.admit(addr.Addr()) {
 	case refusedAddress:
 		f.open.Done()
 		w.Header().Set("Retry-After", "1")
-		f.refuse(w, &httpRefusal{reason, http.StatusTooManyRequests, "too many unauthenticated connections"})
+		f.refuse(w, &httpRefusal{refusedAddress, http.StatusTooManyRequests, "too many unauthenticated connections"})
 		return
 	case refusedNode:
 		f.refuseAtLimit(w, r)
 		f.open.Done()
 		return
+	default: // admitted
 	}
 	nc, early, err := f.hijack(w, r)
 	if err != nil {
@@ -162,7 +162,7 @@ func (f *Front) hijack(w http.ResponseWriter, r *http.Request) (net.Conn, *buffe
 	}
 	var early *buffer
 	if n := rw.Reader.Buffered(); n > 0 {
-		bytes, _ := rw.Reader.Peek(n) // cannot fail: they are there
+		bytes, _ := rw.Peek(n) // cannot fail: they are there
 		early = f.buffers.get(n)
 		early.b = append(early.b, bytes...)
 	}
@@ -178,7 +178,8 @@ func (f *Front) serve(nc net.Conn, addr netip.AddrPort, early *buffer) {
 	}
 	if tcp, ok := nc.(*net.TCPConn); ok && f.poller.usable() {
 		if err := f.poller.attach(c, tcp); err != nil {
-			f.log.Warn("cannot poll connection", "error", err)
+			f.metrics.refused.WithLabelValues(string(refusedHijack)).Inc()
+			f.log.Debug("cannot poll connection", "error", err)
 			c.mu.Lock()
 			c.closing, c.peerDone = true, true
 			c.goneLocked()
@@ -189,9 +190,9 @@ func (f *Front) serve(nc net.Conn, addr netip.AddrPort, early *buffer) {
 		f.poller.start(c)
 		return
 	}
-	f.attachBlocking(c, nc)
+	transport := f.attachBlocking(c, nc)
 	c.begin()
-	c.io.(*blockingTransport).start(c)
+	transport.start(c)
 }
 
 // begin sets the hello deadline and opens the peer side. The caller owns the turn.
