@@ -37,7 +37,6 @@ func startPlace(t *testing.T) *place {
 		"RELAY_LISTEN="+p.listen,
 		"RELAY_METRICS_LISTEN="+p.metrics,
 		"PEER_URL=ws://"+p.listen+"/v1/relay",
-		"NATS_COLOR=none",
 	)
 	p.serve(t)
 	return p
