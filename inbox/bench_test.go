@@ -2,9 +2,12 @@ package inbox_test
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -21,19 +24,38 @@ type counter struct{ copies atomic.Int64 }
 func (c *counter) Deliver(live *inbox.Live) { c.copies.Add(int64(len(live.Copies))) }
 func (c *counter) Missed(uuid.UUID)         {}
 
+// cpu is the processor time this process has used: what counts where the machine is
+// shared by sender, relay and server.
+func cpu(b *testing.B) time.Duration {
+	var usage syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func reportCPU(b *testing.B, before time.Duration) {
+	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
+
 // BenchmarkWrite stores and announces 1 KiB envelopes of 256 senders, each in a
 // room of its own.
 func BenchmarkWrite(b *testing.B) {
 	for _, fanOut := range []int{1, 10} {
-		for _, shards := range []int{8, 32} {
+		for _, shards := range []int{8, 16, 32, 64} {
 			for _, depth := range []int{1, 2} {
-				b.Run(fmt.Sprintf("fan-out=%d/shards=%d/depth=%d", fanOut, shards, depth), func(b *testing.B) {
-					s := startNATS(b)
-					sink := &counter{}
-					j := s.open(sink, func(c *inbox.Config) { c.Shards = shards })
-					j.SetDepth(depth)
-					benchWrite(b, j, sink, fanOut)
-				})
+				for _, way := range []string{"tcp", "pipe"} {
+					b.Run(fmt.Sprintf("fan-out=%d/shards=%d/depth=%d/%s", fanOut, shards, depth, way), func(b *testing.B) {
+						s := startNATS(b)
+						sink := &counter{}
+						j := s.open(sink, func(c *inbox.Config) {
+							c.Shards = shards
+							if way == "pipe" {
+								c.Dial = s.dialInProcess
+							}
+						})
+						j.SetDepth(depth)
+						benchWrite(b, j, sink, fanOut)
+					})
+				}
 			}
 		}
 	}
@@ -55,6 +77,7 @@ func benchWrite(b *testing.B, j *inbox.JetStream, sink *counter, fanOut int) {
 	var wait sync.WaitGroup
 	b.ReportAllocs()
 	b.ResetTimer()
+	before := cpu(b)
 	for i := range benchSenders {
 		wait.Go(func() {
 			own := append([]byte(nil), payload...)
@@ -69,6 +92,7 @@ func benchWrite(b *testing.B, j *inbox.JetStream, sink *counter, fanOut int) {
 	}
 	wait.Wait()
 	eventually(b, func() bool { return sink.copies.Load() == int64(b.N*fanOut) }, "all live copies")
+	reportCPU(b, before)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "envelopes/s")
 	b.ReportMetric(float64(b.N*fanOut)/b.Elapsed().Seconds(), "rows/s")
 }
@@ -93,6 +117,7 @@ func BenchmarkFloor(b *testing.B) {
 			require.NoError(b, err)
 			b.ReportAllocs()
 			b.ResetTimer()
+			before := cpu(b)
 			for n := range b.N {
 				window <- struct{}{}
 				if err := conn.PublishRequest(subjects[n%benchSenders], reply, payload); err != nil {
@@ -100,6 +125,7 @@ func BenchmarkFloor(b *testing.B) {
 				}
 			}
 			eventually(b, func() bool { return acks.Load() == int64(b.N) }, "all acknowledgements")
+			reportCPU(b, before)
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "publishes/s")
 		})
 	}
@@ -147,5 +173,76 @@ func BenchmarkReplay(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "replays/s")
 			b.ReportMetric(float64(b.N*rows)/b.Elapsed().Seconds(), "rows/s")
 		})
+	}
+}
+
+// BenchmarkJoin reports what a joined room costs, client and server together.
+func BenchmarkJoin(b *testing.B) {
+	for name, change := range map[string]func(*inbox.Config){"embedded": func(*inbox.Config) {}, "shared": shared} {
+		b.Run(name, func(b *testing.B) {
+			s := startNATS(b)
+			j := s.open(&counter{}, change)
+			rooms := participants(b.N)
+			before := heap()
+			b.ResetTimer()
+			for _, room := range rooms {
+				if err := j.Join(b.Context(), room); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(heap()-before)/float64(b.N), "heap-B/room")
+			for _, room := range rooms {
+				j.Leave(room)
+			}
+		})
+	}
+}
+
+func heap() int64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapInuse)
+}
+
+// BenchmarkOpen restarts the server and opens 100,000 inboxes with rows retained.
+func BenchmarkOpen(b *testing.B) {
+	s := startNATS(b)
+	all := func(c *inbox.Config) { c.Shards, c.Readers = 32, 8 }
+	j, err := inbox.Open(b.Context(), s.config(&counter{}, all))
+	require.NoError(b, err)
+	const rooms, perRoom, rows = 10_000, 10, 3
+	to, payload := participants(perRoom), make([]byte, 600)
+	var wait sync.WaitGroup
+	ids := participants(rooms)
+	for part := range 100 {
+		wait.Go(func() {
+			for range rows {
+				for _, room := range ids[part*rooms/100 : (part+1)*rooms/100] {
+					if _, err := j.Write(b.Context(), inbox.Message{Room: room, To: to, Payload: payload}); err != nil {
+						b.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wait.Wait()
+	var server, open, warm time.Duration
+	for b.Loop() {
+		closeInboxes(b, j)
+		s.stop()
+		begin := time.Now()
+		s.start()
+		started := time.Now()
+		j, err = inbox.Open(b.Context(), s.config(&counter{}, all))
+		require.NoError(b, err)
+		require.NoError(b, j.Ready())
+		opened := time.Now()
+		<-j.Warmed()
+		server, open, warm = server+started.Sub(begin), open+opened.Sub(started), warm+time.Since(opened)
+	}
+	closeInboxes(b, j)
+	for name, total := range map[string]time.Duration{"server-ms": server, "open-ms": open, "warm-ms": warm} {
+		b.ReportMetric(float64(total.Milliseconds())/float64(b.N), name)
 	}
 }

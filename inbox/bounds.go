@@ -95,7 +95,7 @@ func (j *JetStream) boundsOfShared(ctx context.Context, c *committer, subject st
 
 func (j *JetStream) oldest(ctx context.Context, c *committer, subject string) (uint64, error) {
 	since := j.config.Now().Add(-j.config.MaxAge)
-	row, err := j.getOne(ctx, c, messageRequest{StartTime: &since, NextFor: subject})
+	row, err := leaderGet(ctx, j.reader().Conn(), c.stream, messageRequest{StartTime: &since, NextFor: subject})
 	if err != nil || row == nil {
 		return 0, err
 	}
@@ -103,21 +103,11 @@ func (j *JetStream) oldest(ctx context.Context, c *committer, subject string) (u
 }
 
 func (j *JetStream) newest(ctx context.Context, c *committer, subject string) (uint64, error) {
-	row, err := j.getOne(ctx, c, messageRequest{LastFor: subject})
+	row, err := leaderGet(ctx, j.reader().Conn(), c.stream, messageRequest{LastFor: subject})
 	if err != nil || row == nil || j.expired(row.Time) {
 		return 0, err
 	}
 	return row.Sequence, nil
-}
-
-// getOne asks the leader for one message. An embedded server is the only one, so a
-// direct get does, which is cheaper and not audited.
-func (j *JetStream) getOne(ctx context.Context, c *committer, request messageRequest) (*jetstream.RawStreamMsg, error) {
-	get := leaderGet
-	if j.config.Mode == Embedded {
-		get = directGet
-	}
-	return get(ctx, j.reader().Conn(), c.stream, request)
 }
 
 // Description is what an operator is told about one inbox.

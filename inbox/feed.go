@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type feed struct {
 	conn    *nats.Conn
 	sink    Sink
 	metrics *metrics
+	logger  *slog.Logger
 	all     bool // one subscription for all rooms
 
 	mu    sync.RWMutex // guards the following fields
@@ -47,9 +49,10 @@ type dispatcher struct {
 	missed   chan uuid.UUID
 }
 
-func newFeed(sink Sink, m *metrics, all bool) *feed {
+func newFeed(config Config, m *metrics) *feed {
+	all := config.Mode == Embedded
 	f := &feed{
-		sink: sink, metrics: m, all: all,
+		sink: config.Sink, metrics: m, logger: config.Logger, all: all,
 		rooms:       make(map[uuid.UUID]*nats.Subscription),
 		reconnected: make(chan struct{}, 1), dropped: make(chan struct{}, 1),
 	}
@@ -70,7 +73,10 @@ func newFeed(sink Sink, m *metrics, all bool) *feed {
 func (f *feed) options() []nats.Option {
 	return []nats.Option{
 		nats.ReconnectHandler(func(*nats.Conn) { signal(f.reconnected) }),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) { signal(f.dropped) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			f.logger.Warn("live feed", "error", err)
+			signal(f.dropped)
+		}),
 	}
 }
 

@@ -106,6 +106,9 @@ func (j *JetStream) connect() error {
 	common := []nats.Option{
 		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond), nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(func(conn *nats.Conn, _ *nats.Subscription, err error) {
+			j.config.Logger.Warn("connection to NATS", "connection", conn.Opts.Name, "error", err)
+		}),
 	}
 	dial := func(name string, options ...nats.Option) (*nats.Conn, error) {
 		conn, err := j.config.Dial(name, append(common[:len(common):len(common)], options...)...)
@@ -133,7 +136,7 @@ func (j *JetStream) connect() error {
 		}
 		j.readers = append(j.readers, js)
 	}
-	feed := newFeed(j.config.Sink, j.metrics, j.config.Mode == Embedded)
+	feed := newFeed(j.config, j.metrics)
 	if conn, err = dial("relay inbox live", feed.options()...); err != nil {
 		return err
 	}

@@ -3,16 +3,11 @@ package inbox
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -107,38 +102,21 @@ func (r *replay) fromMemory() (low uint64) {
 
 // fromStream reads rows up to boundary, until the limit.
 func (r *replay) fromStream(ctx context.Context, boundary uint64) error {
-	js := r.inboxes.reader()
-	for r.after < boundary {
+	rest := streamRange{js: r.inboxes.reader(), stream: r.committer.stream, subject: r.subject, next: r.after + 1, last: boundary}
+	for !rest.done() {
 		if r.full() {
 			r.more = true
 			return nil
 		}
-		batch, err := getBatch(ctx, js, r.committer.stream, r.subject, r.after+1, r.limit-len(r.rows), r.bytes)
+		rows, err := rest.read(ctx, r.limit-len(r.rows), r.bytes)
 		if err != nil {
 			return err
 		}
-		for _, row := range batch.rows {
-			if row.Sequence > boundary {
-				r.after = boundary
-				return nil
-			}
+		for _, row := range rows {
 			r.take(row)
 		}
-		if !batch.ended || r.after >= boundary {
-			continue
-		}
-		// The copy that answered has no more. The leader knows whether that is all:
-		// it may be a follower that lags behind.
-		row, err := leaderGet(ctx, js.Conn(), r.committer.stream, messageRequest{Sequence: r.after + 1, NextFor: r.subject})
-		if err != nil {
-			return err
-		}
-		if row == nil || row.Sequence > boundary {
-			r.after = boundary
-			return nil
-		}
-		r.take(row)
 	}
+	r.after = boundary
 	return nil
 }
 
@@ -165,125 +143,6 @@ func kindHeader(row *jetstream.RawStreamMsg) string {
 		return name
 	}
 	return kindNames[RowEnvelope]
-}
-
-// batch is the answer to one batch of direct gets.
-type batch struct {
-	rows  []*jetstream.RawStreamMsg // without a gap
-	ended bool                      // the copy that answered has no more rows
-}
-
-// getBatch reads rows of a stream from a sequence on, of one subject or of all. An
-// answer that broke off is returned as far as it came: every row names the one
-// before it, so a gap cannot go unseen, and only "no more rows" ends a replay
-// (FAULTS C08).
-func getBatch(ctx context.Context, js jetstream.JetStream, stream, subject string, from uint64, rows, size int) (batch, error) {
-	options := []jetstreamext.GetBatchOpt{jetstreamext.GetBatchSeq(from), jetstreamext.GetBatchMaxBytes(max(size, 1))}
-	if subject != "" {
-		options = append(options, jetstreamext.GetBatchSubject(subject))
-	}
-	messages, err := jetstreamext.GetBatch(ctx, js, stream, rows, options...)
-	if err != nil {
-		return batch{}, fmt.Errorf("direct get: %w", err)
-	}
-	var b batch
-	previous, pending := "0", ""
-	for row, err := range messages {
-		if errors.Is(err, jetstreamext.ErrNoMessages) && len(b.rows) == 0 {
-			return batch{ended: true}, nil
-		}
-		if err != nil {
-			return batch{}, fmt.Errorf("direct get: %w", err)
-		}
-		if row.Header.Get("Nats-Last-Sequence") != previous {
-			break
-		}
-		previous, pending = row.Header.Get(jetstream.SequenceHeader), row.Header.Get("Nats-Num-Pending")
-		b.rows = append(b.rows, row)
-	}
-	if len(b.rows) == 0 {
-		if err := ctx.Err(); err != nil {
-			return batch{}, fmt.Errorf("direct get: %w", err)
-		}
-		return batch{}, errors.New("direct get: no answer")
-	}
-	b.ended = pending == "0"
-	return b, nil
-}
-
-// messageRequest asks the leader for one message ($JS.API.STREAM.MSG.GET).
-type messageRequest struct {
-	Sequence  uint64     `json:"seq,omitempty"`
-	NextFor   string     `json:"next_by_subj,omitempty"`
-	LastFor   string     `json:"last_by_subj,omitempty"`
-	StartTime *time.Time `json:"start_time,omitempty"`
-}
-
-// leaderGet asks the leader of a stream for one message; nil when there is none.
-func leaderGet(ctx context.Context, conn *nats.Conn, stream string, request messageRequest) (*jetstream.RawStreamMsg, error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	reply, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
-	if err != nil {
-		return nil, fmt.Errorf("ask leader: %w", err)
-	}
-	var answer struct {
-		Message *struct {
-			Sequence uint64    `json:"seq"`
-			Header   []byte    `json:"hdrs"`
-			Data     []byte    `json:"data"`
-			Time     time.Time `json:"time"`
-		} `json:"message"`
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return nil, fmt.Errorf("ask leader: %w", err)
-	}
-	switch {
-	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return nil, nil
-	case answer.Error != nil:
-		return nil, fmt.Errorf("ask leader: %w", answer.Error)
-	case answer.Message == nil:
-		return nil, errors.New("ask leader: empty answer")
-	}
-	row := &jetstream.RawStreamMsg{Sequence: answer.Message.Sequence, Data: answer.Message.Data, Time: answer.Message.Time}
-	if len(answer.Message.Header) > 0 {
-		if row.Header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return nil, fmt.Errorf("ask leader: header: %w", err)
-		}
-	}
-	return row, nil
-}
-
-// directGet asks whichever copy of the stream for one message; nil when it has none.
-func directGet(ctx context.Context, conn *nats.Conn, stream string, request messageRequest) (*jetstream.RawStreamMsg, error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	msg, err := conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, body)
-	if err != nil {
-		return nil, fmt.Errorf("direct get: %w", err)
-	}
-	switch status := msg.Header.Get("Status"); status {
-	case "":
-	case "404":
-		return nil, nil
-	default:
-		return nil, fmt.Errorf("direct get: status %s", status)
-	}
-	sequence, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("direct get: sequence: %w", err)
-	}
-	at, err := time.Parse(time.RFC3339Nano, msg.Header.Get(jetstream.TimeStampHeaer))
-	if err != nil {
-		return nil, fmt.Errorf("direct get: time: %w", err)
-	}
-	return &jetstream.RawStreamMsg{Sequence: sequence, Data: msg.Data, Header: msg.Header, Time: at}, nil
 }
 
 // find looks for a payload among the rows of one inbox with after < sequence <= upto.

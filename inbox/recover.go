@@ -338,20 +338,15 @@ func (c *committer) streamInfo(ctx context.Context) (*jetstream.StreamInfo, erro
 // readBack reads the rows after the last known one up to last: rows of this
 // committer, leftovers of refused messages, and what others wrote.
 func (c *committer) readBack(ctx context.Context, last uint64, expected *expectation) error {
-	for c.last < last {
-		batch, err := getBatch(ctx, c.js, c.stream, "", c.last+1, min(1000, int(last-c.last)), 4<<20)
+	rest := streamRange{js: c.js, stream: c.stream, next: c.last + 1, last: last}
+	for !rest.done() {
+		rows, err := rest.read(ctx, warmRows, warmBytes)
 		if err != nil {
 			return fmt.Errorf("read back: %w", err)
 		}
-		for _, row := range batch.rows {
-			if row.Sequence > last {
-				break
-			}
-			c.readBackRow(ctx, row, expected)
+		for _, row := range rows {
+			c.readBackRow(row, expected)
 			c.last = row.Sequence
-		}
-		if batch.ended {
-			break
 		}
 	}
 	c.last = last
@@ -359,7 +354,7 @@ func (c *committer) readBack(ctx context.Context, last uint64, expected *expecta
 	return nil
 }
 
-func (c *committer) readBackRow(ctx context.Context, row *jetstream.RawStreamMsg, expected *expectation) {
+func (c *committer) readBackRow(row *jetstream.RawStreamMsg, expected *expectation) {
 	room, participant, ours := parseSubject(row.Subject)
 	if !ours {
 		return

@@ -86,6 +86,10 @@ func (s *natsServer) dial(name string, options ...nats.Option) (*nats.Conn, erro
 	return nats.Connect(s.url(), append(options, nats.Name(name))...)
 }
 
+func (s *natsServer) dialInProcess(name string, options ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect("", append(options, nats.Name(name), nats.InProcessServer(s.Server))...)
+}
+
 // connect returns a connection of the test's own.
 func (s *natsServer) connect() *nats.Conn {
 	s.tb.Helper()

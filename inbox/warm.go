@@ -56,22 +56,17 @@ func (c *committer) warm(ctx context.Context, js jetstream.JetStream, state jets
 	}
 	older := newRecent(c.recent.maxBytes, c.recent.maxRows, c.recent.maxAge)
 	older.reset(next)
-	for next <= state.LastSeq {
-		batch, err := c.warmBatch(ctx, js, next)
+	rest := streamRange{js: js, stream: c.stream, next: next, last: state.LastSeq}
+	for !rest.done() {
+		rows, err := c.warmRows(ctx, &rest)
 		if err != nil {
-			return fmt.Errorf("read from %d: %w", next, err)
+			return fmt.Errorf("read from %d: %w", rest.next, err)
 		}
-		for _, row := range batch.rows {
-			if next = row.Sequence + 1; row.Sequence > state.LastSeq {
-				break
-			}
+		for _, row := range rows {
 			if room, participant, ours := parseSubject(row.Subject); ours {
 				kind, _ := kindOf(kindHeader(row))
 				older.addRow(row.Sequence, keyOf(room, participant), kind, row.Data, row.Time)
 			}
-		}
-		if batch.ended {
-			break
 		}
 	}
 	older.end(state.LastSeq + 1)
@@ -79,8 +74,8 @@ func (c *committer) warm(ctx context.Context, js jetstream.JetStream, state jets
 	return nil
 }
 
-func (c *committer) warmBatch(ctx context.Context, js jetstream.JetStream, next uint64) (batch, error) {
+func (c *committer) warmRows(ctx context.Context, rest *streamRange) ([]*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.ReadTimeout)
 	defer cancel()
-	return getBatch(ctx, js, c.stream, "", next, warmRows, warmBytes)
+	return rest.read(ctx, warmRows, warmBytes)
 }

@@ -1,0 +1,186 @@
+package inbox_test
+
+import (
+	"fmt"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/inbox"
+)
+
+// Another copy of a stream may answer direct gets and lag behind without end: here a
+// mirror that never gets any row. Every read is complete all the same (FAULTS C09).
+func TestLaggingCopy(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t)
+	one := func(c *inbox.Config) { c.Shards = 1 }
+	writer := s.open(&recorder{}, one)
+	_, err := s.jetStream().CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "LAGGING", MirrorDirect: true,
+		Mirror: &jetstream.StreamSource{Name: "INBOX_00", FilterSubject: "inbox.00.nothing"},
+	})
+	require.NoError(t, err)
+	l := newLedger()
+	for n := range 30 {
+		require.NoError(t, l.write(writer, fmt.Sprint(n)))
+	}
+	fromStream := s.open(&recorder{}, one, noMemory)
+	for range 30 {
+		l.check(t, fromStream)
+	}
+	warmed := s.open(&recorder{}, one)
+	<-warmed.Warmed()
+	require.EqualValues(t, 1, warmed.Low(l.room))
+	l.check(t, warmed)
+	require.Len(t, readAll(t, warmed, l.room, l.to[1], 0, 500), 30)
+}
+
+// natsCluster is three NATS servers of one cluster.
+type natsCluster struct {
+	tb      testing.TB
+	servers [3]*server.Server
+	options [3]*server.Options
+}
+
+func startCluster(tb testing.TB) *natsCluster {
+	tb.Helper()
+	c := &natsCluster{tb: tb}
+	var routes []*url.URL
+	for i := range c.servers {
+		free := startNATS(tb) // ports that are free
+		client := free.port
+		free.stop()
+		route := startNATS(tb)
+		port := route.port
+		route.stop()
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+		c.options[i] = &server.Options{
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: client, JetStream: true, StoreDir: tb.TempDir(),
+			NoSigs: true, NoLog: true, Cluster: server.ClusterOpts{Name: "inboxes", Host: "127.0.0.1", Port: port},
+		}
+	}
+	for i := range c.servers {
+		c.options[i].Routes = routes
+		c.start(i)
+	}
+	tb.Cleanup(func() {
+		for i := range c.servers {
+			c.stop(i)
+		}
+	})
+	eventually(tb, func() bool {
+		for _, s := range c.servers {
+			if s.JetStreamIsLeader() {
+				return true
+			}
+		}
+		return false
+	}, "the cluster has a leader")
+	return c
+}
+
+func (c *natsCluster) start(i int) {
+	c.tb.Helper()
+	s, err := server.NewServer(c.options[i].Clone())
+	require.NoError(c.tb, err)
+	s.Start()
+	c.servers[i] = s
+	require.True(c.tb, s.ReadyForConnections(20*time.Second))
+}
+
+func (c *natsCluster) stop(i int) {
+	c.servers[i].Shutdown()
+	c.servers[i].WaitForShutdown()
+}
+
+func (c *natsCluster) dial(name string, options ...nats.Option) (*nats.Conn, error) {
+	var urls string
+	for i, o := range c.options {
+		if i > 0 {
+			urls += ","
+		}
+		urls += fmt.Sprintf("nats://127.0.0.1:%d", o.Port)
+	}
+	return nats.Connect(urls, append(options, nats.Name(name))...)
+}
+
+func (c *natsCluster) open(sink inbox.Sink) *inbox.JetStream {
+	c.tb.Helper()
+	var j *inbox.JetStream
+	eventually(c.tb, func() (opened bool) {
+		var err error
+		j, err = inbox.Open(c.tb.Context(), inbox.Config{
+			Dial: c.dial, Sink: sink, Mode: inbox.Shared, Replicas: 3, Shards: 2, Readers: 3,
+			WriteTimeout: 2 * time.Second, ProbeEvery: 50 * time.Millisecond,
+		})
+		return err == nil
+	}, "inboxes open")
+	c.tb.Cleanup(func() { closeInboxes(c.tb, j) })
+	return j
+}
+
+// Two nodes write the same replicated streams while one server after the other is
+// restarted: each verdict is true, each row is there once, on both nodes.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	sinks := []*recorder{{}, {}}
+	nodes := []*inbox.JetStream{c.open(sinks[0]), c.open(sinks[1])}
+	l := newLedger()
+	for _, j := range nodes {
+		require.NoError(t, j.Join(t.Context(), l.room))
+	}
+	require.NoError(t, l.write(nodes[0], "first"))
+	for _, sink := range sinks {
+		eventually(t, func() bool { return len(sink.all()) == 3 }, "live on both nodes")
+	}
+	done := make(chan struct{})
+	var wait sync.WaitGroup
+	for w := range 4 {
+		wait.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				_ = l.write(nodes[w%2], fmt.Sprintf("%d/%d", w, n))
+				if n >= 100 {
+					<-done
+					return
+				}
+			}
+		})
+	}
+	for i := range c.servers {
+		c.stop(i)
+		c.start(i)
+		for _, j := range nodes {
+			ready(t, j)
+		}
+		attempt := 0
+		eventually(t, func() bool {
+			attempt++
+			return l.write(nodes[i%2], fmt.Sprintf("after restart %d, attempt %d", i, attempt)) == nil
+		}, "stores again")
+	}
+	close(done)
+	wait.Wait()
+	for _, j := range nodes {
+		ready(t, j)
+		l.check(t, j)
+	}
+	for _, sink := range sinks {
+		for _, live := range sink.all() {
+			require.NotContains(t, l.refused, live.payload)
+		}
+	}
+	require.GreaterOrEqual(t, len(l.stored), 4)
+}
