@@ -24,13 +24,13 @@ type ServeCmd struct {
 
 	Listen        string   `default:"127.0.0.1:8787" env:"RELAY_LISTEN" placeholder:"ADDR" help:"Public listener: WebSocket at /v1/relay, API at /v1/, /healthz, /readyz."`
 	MetricsListen string   `default:"127.0.0.1:8788" env:"RELAY_METRICS_LISTEN" placeholder:"ADDR" help:"Metrics and profiles; 'off' for none. Never make it public."`
-	TLSCert       string   `name:"tls-cert" env:"RELAY_TLS_CERT" placeholder:"FILE" type:"path" help:"Certificate of the public listener (PEM)."`
-	TLSKey        string   `name:"tls-key" env:"RELAY_TLS_KEY" placeholder:"FILE" type:"path" help:"Its private key (PEM)."`
+	TLSCert       string   `name:"tls-cert" env:"RELAY_TLS_CERT" placeholder:"FILE" help:"Certificate of the public listener (PEM)."`
+	TLSKey        string   `name:"tls-key" env:"RELAY_TLS_KEY" placeholder:"FILE" help:"Its private key (PEM)."`
 	Origin        []string `env:"RELAY_ORIGIN" placeholder:"URL" help:"Web origin that may open the WebSocket, for example https://app.example. None by default; agents send no Origin."`
 
 	DatabaseURL string `env:"RELAY_DATABASE_URL" placeholder:"URL" help:"An external PostgreSQL 15 or newer, instead of the managed one."`
 	NATSURL     string `name:"nats-url" env:"RELAY_NATS_URL" placeholder:"URL" help:"An external NATS with JetStream, instead of the embedded one."`
-	NATSCreds   string `name:"nats-creds" env:"RELAY_NATS_CREDS" placeholder:"FILE" type:"path" help:"Credentials file for --nats-url."`
+	NATSCreds   string `name:"nats-creds" env:"RELAY_NATS_CREDS" placeholder:"FILE" help:"Credentials file for --nats-url."`
 	NATSListen  string `name:"nats-listen" default:"127.0.0.1:0" env:"RELAY_NATS_LISTEN" placeholder:"ADDR" help:"Where the embedded NATS listens for the nats command line; port 0 picks one and keeps it."`
 
 	InboxShards  int    `env:"RELAY_INBOX_SHARDS" default:"${inbox_shards}" placeholder:"N" help:"Streams that hold the inboxes; fixed when they are first created."`

@@ -127,6 +127,9 @@ func (c *conn) closeLocked(code wire.CloseCode, reason string) {
 	if c.closing {
 		return
 	}
+	if code == wire.CloseAuth { // after a revocation was answered, nothing more is delivered
+		c.out.dropUnbegun(&c.front.buffers)
+	}
 	var body [ws.MaxControlFramePayloadSize]byte
 	c.out.push(&c.front.buffers, ws.OpClose, appendCloseBody(body[:0], ws.StatusCode(code), reason))
 	c.front.metrics.framesOut.Add(1)
