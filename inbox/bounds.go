@@ -37,7 +37,6 @@ func (j *JetStream) boundsOfOwn(ctx context.Context, c *committer, key inboxKey,
 	b.Oldest, b.Newest, b.StreamFirst = known.oldest, known.newest, 1
 	complete := known.rows == j.config.MaxRows || known.low <= c.streamFirst.Load()
 	if known.rows > 0 && complete {
-		b.Rows = uint64(known.rows)
 		return b, nil
 	}
 	if known.rows > 0 {
@@ -45,6 +44,10 @@ func (j *JetStream) boundsOfOwn(ctx context.Context, c *committer, key inboxKey,
 		if err == nil && oldest != 0 && oldest < b.Oldest {
 			b.Oldest = oldest
 		}
+		return b, err
+	}
+	if complete { // the inbox is empty
+		err := j.streamBounds(ctx, c, &b)
 		return b, err
 	}
 	return j.boundsOfShared(ctx, c, subject)
@@ -63,22 +66,7 @@ func (j *JetStream) boundsOfShared(ctx context.Context, c *committer, subject st
 		b.Newest, err = j.newest(ctx, c, subject)
 		return err
 	})
-	group.Go(func() error {
-		stream, err := j.reader().Stream(ctx, c.stream)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			c.nudge()
-		}
-		if err != nil {
-			return err
-		}
-		info := stream.CachedInfo()
-		b.Incarnation, b.StreamLast = incarnationOf(info), info.State.LastSeq
-		b.StreamFirst = max(info.State.FirstSeq, 1)
-		if info.State.Msgs == 0 {
-			b.StreamFirst = info.State.LastSeq + 1
-		}
-		return nil
-	})
+	group.Go(func() error { return j.streamBounds(ctx, c, &b) })
 	if err := group.Wait(); err != nil {
 		return Bounds{}, err
 	}
@@ -91,6 +79,24 @@ func (j *JetStream) boundsOfShared(ctx context.Context, c *committer, subject st
 		c.nudge()
 	}
 	return b, nil
+}
+
+// streamBounds asks the leader for the stream's part of the bounds.
+func (j *JetStream) streamBounds(ctx context.Context, c *committer, b *Bounds) error {
+	stream, err := j.reader().Stream(ctx, c.stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		c.nudge()
+	}
+	if err != nil {
+		return err
+	}
+	info := stream.CachedInfo()
+	b.Incarnation, b.StreamLast = incarnationOf(info), info.State.LastSeq
+	b.StreamFirst = max(info.State.FirstSeq, 1)
+	if info.State.Msgs == 0 {
+		b.StreamFirst = info.State.LastSeq + 1
+	}
+	return nil
 }
 
 func (j *JetStream) oldest(ctx context.Context, c *committer, subject string) (uint64, error) {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
@@ -60,6 +61,7 @@ type committer struct {
 	streamFirst atomic.Uint64         // first sequence of the stream when it was last looked at, or lower
 	committed   atomic.Uint64         // last sequence whose row readers may ask for
 	failure     atomic.Pointer[error] // why the shard cannot store, nil when it can
+	failures    atomic.Uint64         // how often it has become unable to store
 
 	// Owned by the goroutine.
 	last      uint64 // last sequence once all groups in flight are stored
@@ -70,6 +72,7 @@ type committer struct {
 	subjects  []byte
 	live      []byte
 	orphans   []uint64       // stored rows of refused messages, to be removed
+	announced []announcement // not known to have reached the server yet
 	lost      map[string]int // rows of refused messages that may still turn up, by subject and payload
 	lostBytes int
 	lostAt    time.Time
@@ -292,6 +295,7 @@ func (c *committer) acknowledged(ack *nats.Msg) {
 			c.recent.reset(sequence - uint64(g.rows) + 1)
 		}
 	}
+	c.confirmAnnouncements(g.number)
 	c.stored(g, sequence-uint64(g.rows)+1)
 	c.groups = c.groups[1:]
 	if len(c.groups) > 0 {
@@ -342,21 +346,38 @@ func (c *committer) remember(p *pending, first uint64, at time.Time) {
 	c.recent.add(first, p.message.Room, to, p.message.Kind, p.message.Payload, at)
 }
 
-// finishStored announces a message, once, and gives its verdict. An announcement
-// that cannot be sent is not an error: the link is lost, so every node catches up.
+// finishStored announces a message, once, and gives its verdict. That an announcement
+// cannot be sent changes nothing: it is noted, like all, until it surely was.
 func (c *committer) finishStored(p *pending) {
 	if p.missing > 0 {
 		c.live = appendLive(c.live[:0], &p.message, p.ids, p.fresh)
+		c.announced = append(c.announced, announcement{room: p.message.Room, after: c.number})
 		if err := c.conn.Publish(liveSubject(p.message.Room), c.live); err != nil {
 			c.logger.Warn("live announcement not sent", "error", err)
 		}
 	}
-	c.metrics.writes.WithLabelValues(resultStored).Inc()
+	c.metrics.stored.Inc()
 	c.finish(p, nil)
 }
 
+// announcement is one whose arrival is not confirmed yet. The server handles what a
+// connection sends in order, so the acknowledgement of a group confirms everything
+// that was published before the group.
+type announcement struct {
+	room  uuid.UUID
+	after uint64 // number of the last group published before it
+}
+
+func (c *committer) confirmAnnouncements(number uint64) {
+	confirmed := 0
+	for confirmed < len(c.announced) && c.announced[confirmed].after < number {
+		confirmed++
+	}
+	c.announced = append(c.announced[:0], c.announced[confirmed:]...)
+}
+
 func (c *committer) finishUnavailable(p *pending, cause error) {
-	c.metrics.writes.WithLabelValues(resultUnavailable).Inc()
+	c.metrics.unavailable.Inc()
 	c.finish(p, fmt.Errorf("%w: %w", ErrUnavailable, cause))
 }
 
@@ -387,6 +408,9 @@ func (c *committer) failQueued(cause error) {
 // findMissing looks for the rows of a Complete that were written since its caller
 // searched; nothing is in flight now. It returns false when that decided it.
 func (c *committer) findMissing(p *pending) bool {
+	if p.failures != c.failures.Load() {
+		p.forget() // rows that were found may have been removed again
+	}
 	ctx, cancel := context.WithTimeout(c.stopped, c.config.ReadTimeout)
 	defer cancel()
 	for i := range p.message.To {

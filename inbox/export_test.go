@@ -25,3 +25,6 @@ func (j *JetStream) SetDepth(depth int) {
 
 // RecentBytes is the memory of all recent rows.
 func (j *JetStream) RecentBytes() int64 { return int64(j.recentBytes()) }
+
+// FlushFeed returns once everything the server had to send to the feed is received.
+func (j *JetStream) FlushFeed() error { return j.feed.conn.Flush() }

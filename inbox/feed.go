@@ -118,7 +118,11 @@ func (f *feed) dispatch(d *dispatcher) {
 			if !ok || f.all && !f.joined(room) {
 				continue
 			}
-			if parseLive(&live, msg.Data) {
+			switch {
+			case string(msg.Data) == liveMissed:
+				f.metrics.missed.Inc()
+				f.sink.Missed(room)
+			case parseLive(&live, msg.Data):
 				live.Room = room
 				f.sink.Deliver(&live)
 			}

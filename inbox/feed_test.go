@@ -1,12 +1,16 @@
 package inbox_test
 
 import (
+	"bytes"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/inbox"
@@ -37,6 +41,7 @@ func TestSlowSink(t *testing.T) {
 				})
 			}
 			wait.Wait()
+			require.NoError(t, receiver.FlushFeed())
 			close(sink.block)
 			eventually(t, func() bool { return len(sink.allMissed()) > 0 }, "told of the drop")
 			want := room
@@ -114,4 +119,58 @@ func TestLiveGarbage(t *testing.T) {
 	require.NoError(t, err)
 	eventually(t, func() bool { return len(sink.all()) == 1 }, "the good one")
 	require.Equal(t, "good", sink.all()[0].payload)
+}
+
+// cutter is a connection that breaks, once armed, before the first announcement.
+type cutter struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (c cutter) Write(b []byte) (int, error) {
+	if c.armed.Load() && bytes.Contains(b, []byte("PUB live.")) {
+		c.armed.Store(false)
+		_ = c.Close()
+	}
+	return c.Conn.Write(b)
+}
+
+type cuttingDialer struct{ armed *atomic.Bool }
+
+func (d cuttingDialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.Dial(network, address)
+	return cutter{conn, d.armed}, err
+}
+
+// A message is stored and the link breaks before its announcement is sent: every
+// node is told that it missed something in that room.
+func TestLostAnnouncement(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*inbox.Config){"embedded": func(*inbox.Config) {}, "shared": shared} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startNATS(t)
+			var armed atomic.Bool
+			writer := s.open(&recorder{}, change, func(c *inbox.Config) {
+				c.Dial = func(name string, options ...nats.Option) (*nats.Conn, error) {
+					if name == "relay inbox publish" {
+						options = append(options, nats.SetCustomDialer(cuttingDialer{&armed}))
+					}
+					return s.dial(name, options...)
+				}
+			})
+			sink := &recorder{}
+			receiver := s.open(sink, change, noMemory)
+			room, to := uuid.New(), participants(1)
+			require.NoError(t, receiver.Join(t.Context(), room))
+			armed.Store(true)
+			_, err := writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("stored, not announced")})
+			require.NoError(t, err)
+			eventually(t, func() bool { return len(sink.allMissed()) == 1 }, "told of what it missed")
+			require.Equal(t, []uuid.UUID{room}, sink.allMissed())
+			require.Empty(t, sink.all())
+			require.Len(t, readAll(t, receiver, room, to[0], 0, 10), 1)
+			ready(t, writer)
+		})
+	}
 }

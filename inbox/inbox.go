@@ -32,7 +32,7 @@ type Message struct {
 	Room    uuid.UUID
 	To      []uuid.UUID // participants, each once, at least one
 	Kind    RowKind
-	Payload []byte // not changed and not used after Write returns, unless stored
+	Payload []byte // the caller's again once Write has returned, whatever it returned
 
 	// Received is when the relay received the message; it travels with the live
 	// announcement (to the microsecond) and measures how long delivery took.
@@ -50,11 +50,11 @@ type Row struct {
 // knows it.
 type Bounds struct {
 	Incarnation uint64
-	StreamFirst uint64 // first sequence of the whole stream (last+1 when empty)
+	StreamFirst uint64 // first sequence of the whole stream (last+1 when empty); may be lower unless this inbox is empty
 	StreamLast  uint64 // last sequence of the whole stream, 0 when nothing was ever stored
 	Oldest      uint64 // oldest sequence of this inbox, 0 when it is empty
 	Newest      uint64 // newest sequence of this inbox, 0 when it is empty
-	Rows        uint64
+	Rows        uint64 // rows of this inbox; only Describe knows it, else 0
 }
 
 // Errors of Inboxes.
@@ -108,7 +108,7 @@ type Live struct {
 
 // Sink receives the live feed of the rooms this node has joined. Calls for one
 // room come one at a time, in the order they were announced. The sink must not
-// block and must not keep the slices.
+// block and must not keep Live or its Copies; the payload it may keep, unchanged.
 type Sink interface {
 	Deliver(live *Live)
 	// Missed says that live messages may have been lost, for one room or, with

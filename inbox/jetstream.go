@@ -307,6 +307,7 @@ func (j *JetStream) Complete(ctx context.Context, m Message) ([]wire.StreamID, e
 	p := newPending(m, j.config.Now())
 	p.complete = true
 	c := j.committerOf(m.Room)
+	p.failures = c.failures.Load()
 	p.scanned = c.committed.Load()
 	if c.recent == nil { // others write too: only the stream knows
 		bounds, err := j.Bounds(ctx, m.Room, m.To[0])
@@ -343,7 +344,7 @@ func (j *JetStream) check(m *Message) error {
 func (j *JetStream) submit(ctx context.Context, p *pending) ([]wire.StreamID, error) {
 	c := j.committerOf(p.message.Room)
 	if failure := c.failure.Load(); failure != nil {
-		j.metrics.writes.WithLabelValues(resultUnavailable).Inc()
+		j.metrics.unavailable.Inc()
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, *failure)
 	}
 	select {

@@ -11,6 +11,10 @@ import (
 // `nats sub 'live.>'`:
 //
 //	<kind> <incarnation> <participant>:<sequence> <participant>:<sequence> ...\n<payload>
+//
+// or liveMissed alone, which says that such messages of this room may be lost.
+
+const liveMissed = "missed\n"
 
 var kindNames = [...]string{RowEnvelope: "envelope", RowBoardUpdate: "board.update", RowRoomEvent: "room.event"}
 

@@ -10,6 +10,8 @@ type metrics struct {
 	writeSeconds   prometheus.Histogram
 	groupRows      prometheus.Histogram
 	writes         *prometheus.CounterVec // result
+	stored         prometheus.Counter
+	unavailable    prometheus.Counter
 	recoveries     prometheus.Counter
 	streamsRemade  prometheus.Counter
 	recentReads    *prometheus.CounterVec // source
@@ -62,9 +64,7 @@ func newMetrics(registerer prometheus.Registerer, recentBytes func() float64) (*
 		unwritable:     prometheus.NewGauge(unwritable),
 		recentBytes:    prometheus.NewGaugeFunc(recent, recentBytes),
 	}
-	for _, result := range []string{resultStored, resultUnavailable} {
-		m.writes.WithLabelValues(result)
-	}
+	m.stored, m.unavailable = m.writes.WithLabelValues(resultStored), m.writes.WithLabelValues(resultUnavailable)
 	for _, source := range []string{sourceMemory, sourceStream} {
 		m.recentReads.WithLabelValues(source)
 		m.replayRows.WithLabelValues(source)

@@ -14,6 +14,7 @@ type pending struct {
 	missing  int             // copies to be written
 	fresh    []bool          // Complete: which copies are written now; nil means all
 	scanned  uint64          // Complete: every inbox was searched up to this sequence
+	failures uint64          // Complete: failures of the shard before the search
 	complete bool
 	accepted time.Time
 	state    atomic.Int32
@@ -57,6 +58,12 @@ func (p *pending) found(i int, id wire.StreamID) {
 	p.fresh[i] = false
 	p.ids[i] = id
 	p.missing--
+}
+
+// forget undoes all found.
+func (p *pending) forget() {
+	clear(p.ids)
+	p.fresh, p.missing, p.scanned = nil, len(p.message.To), 0
 }
 
 // group is what one acknowledgement decides.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -155,6 +156,7 @@ func (c *committer) removeOrphans(ctx context.Context) error {
 // fail marks the shard as unable to store until a probe succeeds.
 func (c *committer) fail(cause error) {
 	err := fmt.Errorf("%s: %w", c.stream, cause)
+	c.failures.Add(1)
 	if c.failure.Swap(&err) == nil {
 		c.metrics.unwritable.Inc()
 		c.logger.Error("inbox shard cannot store", "error", err)
@@ -199,7 +201,33 @@ func (c *committer) attemptRepair() error {
 	if err := c.probe(ctx); err != nil {
 		return err
 	}
-	return c.removeOrphans(ctx)
+	if err := c.removeOrphans(ctx); err != nil {
+		return err
+	}
+	return c.announceMissed(ctx)
+}
+
+// announceMissed tells every node of the rooms whose last announcements may have
+// been lost with the connection, so that it reads the inboxes instead.
+func (c *committer) announceMissed(ctx context.Context) error {
+	if len(c.announced) == 0 {
+		return nil
+	}
+	told := make(map[uuid.UUID]bool, len(c.announced))
+	for _, a := range c.announced {
+		if told[a.room] {
+			continue
+		}
+		told[a.room] = true
+		if err := c.conn.Publish(liveSubject(a.room), []byte(liveMissed)); err != nil {
+			return fmt.Errorf("announce: %w", err)
+		}
+	}
+	if err := flush(ctx, c.conn, c.config.WriteTimeout); err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	c.announced = c.announced[:0]
+	return nil
 }
 
 // pauseFailing waits while it refuses what still comes.
