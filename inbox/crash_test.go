@@ -179,6 +179,7 @@ func TestDiskFull(t *testing.T) {
 		require.Error(t, write(n))
 		require.Error(t, j.Ready())
 	}
+	require.Never(t, func() bool { return j.Ready() == nil }, 300*time.Millisecond, time.Millisecond, "ready while nothing can be stored")
 	p.do("free")
 	p.do("restart")
 	ready(t, j)

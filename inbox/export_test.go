@@ -1,6 +1,13 @@
 package inbox
 
-import "github.com/google/uuid"
+import (
+	"context"
+
+	"github.com/google/uuid"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/peerrelay/peerrelay/wire"
+)
 
 // Warmed is closed when the newest rows of all streams are back in memory.
 func (j *JetStream) Warmed() <-chan struct{} { return j.warmed }
@@ -28,3 +35,24 @@ func (j *JetStream) RecentBytes() int64 { return int64(j.recentBytes()) }
 
 // FlushFeed returns once everything the server had to send to the feed is received.
 func (j *JetStream) FlushFeed() error { return j.feed.conn.Flush() }
+
+// OrphansRemoved counts removed rows of refused messages.
+func (j *JetStream) OrphansRemoved() float64 {
+	var m dto.Metric
+	if err := j.metrics.orphansRemoved.Write(&m); err != nil {
+		panic(err)
+	}
+	return m.GetCounter().GetValue()
+}
+
+// CompleteWithStaleSearch is a Complete whose search found rows before the shard
+// failed and removed them.
+func (j *JetStream) CompleteWithStaleSearch(ctx context.Context, m Message) ([]wire.StreamID, error) {
+	p := newPending(m, j.config.Now())
+	p.complete = true
+	for i := range m.To {
+		p.found(i, wire.StreamID{Incarnation: 1, Sequence: 1})
+	}
+	p.failures = j.committerOf(m.Room).failures.Load() - 1
+	return j.submit(ctx, p)
+}

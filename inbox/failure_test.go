@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -122,23 +123,28 @@ func TestPurgeByHand(t *testing.T) {
 	s := startNATS(t)
 	j := s.open(&recorder{}, func(c *inbox.Config) { c.Shards = 1 })
 	l := newLedger()
-	for n := range 20 {
-		require.NoError(t, l.write(j, fmt.Sprint(n)))
+	write := func(from, to int) {
+		for n := from; n < to; n++ {
+			require.NoError(t, l.write(j, fmt.Sprint(n)))
+		}
 	}
+	write(0, 20)
 	stream, err := s.jetStream().Stream(t.Context(), "INBOX_00")
 	require.NoError(t, err)
 	require.NoError(t, stream.DeleteMsg(t.Context(), l.stored["7"][1].Sequence))
 	eventually(t, func() bool { return len(readAll(t, j, l.room, l.to[1], 0, 500)) == 19 }, "deleted row is gone")
+	write(20, 30)
 	require.NoError(t, stream.Purge(t.Context(), jetstream.WithPurgeSubject(fmt.Sprintf("inbox.00.%s.%s", l.room, l.to[0]))))
 	eventually(t, func() bool { return len(readAll(t, j, l.room, l.to[0], 0, 500)) == 0 }, "purged inbox is empty")
-	require.Len(t, readAll(t, j, l.room, l.to[2], 0, 500), 20)
+	require.Len(t, readAll(t, j, l.room, l.to[2], 0, 500), 30)
+	write(30, 40)
 	require.NoError(t, stream.Purge(t.Context()))
 	eventually(t, func() bool { return len(readAll(t, j, l.room, l.to[2], 0, 500)) == 0 }, "purged stream is empty")
 	require.NoError(t, l.write(j, "after"))
 	require.Equal(t, []string{"after"}, payloads(readAll(t, j, l.room, l.to[0], 0, 500)))
 	bounds, err := j.Bounds(t.Context(), l.room, l.to[1])
 	require.NoError(t, err)
-	require.EqualValues(t, 62, bounds.Oldest)
+	require.EqualValues(t, 122, bounds.Oldest)
 	require.NoError(t, j.Ready())
 }
 
@@ -331,4 +337,55 @@ func TestGivingUp(t *testing.T) {
 	_, err := j.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("last")})
 	require.NoError(t, err)
 	require.Len(t, readAll(t, j, room, to[0], 0, 500), stored+1)
+}
+
+// Part of a fan-out is stored and then the link breaks: the message is refused, what
+// was stored of it is removed again, and a resend stores it whole.
+func TestPartOfFanOut(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t)
+	var armed atomic.Bool
+	sink := &recorder{}
+	j := s.open(sink, func(c *inbox.Config) {
+		c.Dial = func(name string, options ...nats.Option) (*nats.Conn, error) {
+			if name == "relay inbox publish" {
+				options = append(options, nats.SetCustomDialer(cuttingDialer{armed: &armed, before: "PUB inbox.", after: 1}))
+			}
+			return s.dial(name, options...)
+		}
+	})
+	stream := s.open(&recorder{}, noMemory)
+	l := newLedger()
+	require.NoError(t, j.Join(t.Context(), l.room))
+	require.NoError(t, l.write(j, "before"))
+	armed.Store(true)
+	require.ErrorIs(t, l.write(j, "in parts"), inbox.ErrUnavailable)
+	require.False(t, armed.Load())
+	ready(t, j)
+	for _, from := range []*inbox.JetStream{j, stream} {
+		for _, who := range l.to {
+			require.Equal(t, []string{"before"}, payloads(readAll(t, from, l.room, who, 0, 500)))
+		}
+	}
+	require.Positive(t, j.OrphansRemoved(), "or nothing was stored in parts")
+	m := inbox.Message{Room: l.room, To: l.to, Payload: []byte("in parts")}
+	ids, err := j.Complete(t.Context(), m)
+	require.NoError(t, err)
+	for _, from := range []*inbox.JetStream{j, stream} {
+		for i, who := range l.to {
+			rows := readAll(t, from, l.room, who, 0, 500)
+			require.Equal(t, []string{"before", "in parts"}, payloads(rows))
+			require.Equal(t, ids[i], rows[1].ID)
+		}
+	}
+	eventually(t, func() bool { return len(sink.all()) == 6 }, "both delivered live, once")
+
+	// What a search found before a failure may be gone after it.
+	m.Payload = []byte("found, then removed")
+	ids, err = j.CompleteWithStaleSearch(t.Context(), m)
+	require.NoError(t, err)
+	for i, who := range l.to {
+		rows := readAll(t, stream, l.room, who, 0, 500)
+		require.Equal(t, ids[i], rows[2].ID)
+	}
 }

@@ -121,25 +121,37 @@ func TestLiveGarbage(t *testing.T) {
 	require.Equal(t, "good", sink.all()[0].payload)
 }
 
-// cutter is a connection that breaks, once armed, before the first announcement.
-type cutter struct {
-	net.Conn
-	armed *atomic.Bool
+// cuttingDialer makes connections that break, once armed, before a protocol line
+// that begins so, but only after so many of them.
+type cuttingDialer struct {
+	armed  *atomic.Bool
+	before string
+	after  int
 }
-
-func (c cutter) Write(b []byte) (int, error) {
-	if c.armed.Load() && bytes.Contains(b, []byte("PUB live.")) {
-		c.armed.Store(false)
-		_ = c.Close()
-	}
-	return c.Conn.Write(b)
-}
-
-type cuttingDialer struct{ armed *atomic.Bool }
 
 func (d cuttingDialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := net.Dial(network, address)
-	return cutter{conn, d.armed}, err
+	return cutter{conn, d}, err
+}
+
+type cutter struct {
+	net.Conn
+	cuttingDialer
+}
+
+func (c cutter) Write(b []byte) (int, error) {
+	at := 0
+	for range c.after + 1 {
+		next := bytes.Index(b[at:], []byte(c.before))
+		if next < 0 || !c.armed.Load() {
+			return c.Conn.Write(b)
+		}
+		at += next + len(c.before)
+	}
+	c.armed.Store(false)
+	n, _ := c.Conn.Write(b[:at-len(c.before)])
+	_ = c.Close()
+	return n, net.ErrClosed
 }
 
 // A message is stored and the link breaks before its announcement is sent: every
@@ -152,24 +164,35 @@ func TestLostAnnouncement(t *testing.T) {
 			s := startNATS(t)
 			var armed atomic.Bool
 			writer := s.open(&recorder{}, change, func(c *inbox.Config) {
+				c.Shards = 1
 				c.Dial = func(name string, options ...nats.Option) (*nats.Conn, error) {
 					if name == "relay inbox publish" {
-						options = append(options, nats.SetCustomDialer(cuttingDialer{&armed}))
+						options = append(options, nats.SetCustomDialer(cuttingDialer{armed: &armed, before: "PUB live."}))
 					}
 					return s.dial(name, options...)
 				}
 			})
 			sink := &recorder{}
-			receiver := s.open(sink, change, noMemory)
+			receiver := s.open(sink, change, noMemory, func(c *inbox.Config) { c.Shards = 1 })
 			room, to := uuid.New(), participants(1)
-			require.NoError(t, receiver.Join(t.Context(), room))
+			other := uuid.New() // whose announcement surely was sent
+			for _, room := range []uuid.UUID{other, room} {
+				require.NoError(t, receiver.Join(t.Context(), room))
+			}
+			for range 2 {
+				_, err := writer.Write(t.Context(), inbox.Message{Room: other, To: to, Payload: []byte("x")})
+				require.NoError(t, err)
+				_, err = writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("x")})
+				require.NoError(t, err)
+			}
+			eventually(t, func() bool { return len(sink.all()) == 4 }, "live")
 			armed.Store(true)
 			_, err := writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("stored, not announced")})
 			require.NoError(t, err)
 			eventually(t, func() bool { return len(sink.allMissed()) == 1 }, "told of what it missed")
 			require.Equal(t, []uuid.UUID{room}, sink.allMissed())
-			require.Empty(t, sink.all())
-			require.Len(t, readAll(t, receiver, room, to[0], 0, 10), 1)
+			require.Len(t, sink.all(), 4)
+			require.Len(t, readAll(t, receiver, room, to[0], 0, 10), 3)
 			ready(t, writer)
 		})
 	}

@@ -88,6 +88,10 @@ func getBatch(ctx context.Context, js jetstream.JetStream, stream, subject strin
 		if err != nil {
 			return batch{}, fmt.Errorf("direct get: %w", err)
 		}
+		if row.Header.Get(jetstream.StreamHeader) != stream {
+			b.ended = true // a mirror answers, which may lack any row: ask the leader
+			return b, nil
+		}
 		if row.Header.Get("Nats-Last-Sequence") != previous {
 			break
 		}
