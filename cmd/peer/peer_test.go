@@ -18,10 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { pgtest.Main(m, func() error { return goleak.Find() }) }
 
 const (
 	participant = "01980000-0000-7000-8000-000000000001"

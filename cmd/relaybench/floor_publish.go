@@ -22,8 +22,10 @@ type floorStream struct {
 	js     jetstream.JetStream
 }
 
-// floorSubjects is how many subjects (in the relay: inboxes) the floor spreads over.
-const floorSubjects = 256
+const (
+	floorSubjects = 256              // subjects (in the relay: inboxes) the floor spreads over
+	stallWait     = 10 * time.Second // for a free place among the outstanding ones
+)
 
 func startFloorStream(ctx context.Context, syncAlways bool, outstanding int) (_ *floorStream, err error) {
 	f := new(floorStream)
@@ -91,7 +93,7 @@ func (f *floorStream) publishFor(ctx context.Context, subjects []string, body []
 	deadline := time.Now().Add(d)
 	n := 0
 	for n%64 != 0 || time.Now().Before(deadline) && ctx.Err() == nil {
-		if _, err := f.js.PublishAsync(subjects[n%len(subjects)], body); err != nil {
+		if _, err := f.js.PublishAsync(subjects[n%len(subjects)], body, jetstream.WithStallWait(stallWait)); err != nil {
 			return 0, fmt.Errorf("publish: %w", err)
 		}
 		n++

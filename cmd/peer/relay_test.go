@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/internal/testkit"
+)
+
+// peerAs runs one command line against a real relay.
+func peerAs(t *testing.T, s *testkit.Relay, who testkit.Participant, stdin string, args ...string) outcome {
+	t.Helper()
+	t.Setenv("PEER_URL", s.RelayURL())
+	t.Setenv("PEER_CREDENTIAL", who.Credential)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var out, errs bytes.Buffer
+	code := run(ctx, args, console{strings.NewReader(stdin), &out, &errs})
+	require.NoError(t, ctx.Err())
+	return outcome{code, out.String(), errs.String()}
+}
+
+func TestSendAndListenOnARealRelay(t *testing.T) {
+	s := testkit.Start(t)
+	room := s.Room(t, testkit.RoomOptions{})
+	alice, bob, carol := s.Join(t, room, "agent"), s.Join(t, room, "agent"), s.Join(t, room, "owner")
+
+	template := peerAs(t, s, alice, "", "template", "--size", "700")
+	require.Equal(t, exitOK, template.code, template.err)
+	sent := peerAs(t, s, alice, template.out, "send", "--json", "--recipients", "2")
+	require.Equal(t, exitOK, sent.code, sent.err)
+	require.Len(t, sent.lines(), 2, "a receipt for Bob and one for Carol")
+
+	sent = peerAs(t, s, alice, "", "send", "--json", "--count", "4", "--kind", "control", "--to", bob.ID, "--size", "65536")
+	require.Equal(t, exitOK, sent.code, sent.err)
+	require.Len(t, sent.lines(), 4)
+
+	got := peerAs(t, s, bob, "", "listen", "--after", "0", "--limit", "2", "--no-follow", "--json")
+	require.Equal(t, exitOK, got.code, got.err)
+	require.Len(t, got.lines(), 6, "five rows in pages of two, and the end: %s", got.out)
+	require.Contains(t, got.lines()[0], strings.TrimSpace(template.out), "every byte as it was sent")
+	for i, line := range sent.lines() {
+		var receipt, row struct {
+			StreamID string `json:"stream_id"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &receipt))
+		require.NoError(t, json.Unmarshal([]byte(got.lines()[i+1]), &row))
+		require.Equal(t, receipt.StreamID, row.StreamID)
+	}
+	got = peerAs(t, s, carol, "", "listen", "--after", "0", "--no-follow")
+	require.Equal(t, exitOK, got.code, got.err)
+	require.Len(t, got.lines(), 1)
+}
+
+func TestRefusalsOfARealRelay(t *testing.T) {
+	s := testkit.Start(t)
+	room := s.Room(t, testkit.RoomOptions{})
+	alice, bob, viewer := s.Join(t, room, "agent"), s.Join(t, room, "agent"), s.Join(t, room, "viewer")
+
+	got := peerAs(t, s, viewer, "", "send", "--count", "1")
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.out, "read_only: A viewer may not send.")
+	require.Contains(t, got.err, "1008")
+
+	got = peerAs(t, s, alice, "", "send", "--count", "1", "--to", bob.ID)
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.out, "unavailable", "agent to agent messages need their trace")
+
+	got = peerAs(t, s, alice, "not an envelope\n{\"type\":\"shout\"}\n", "send", "--json")
+	require.Equal(t, exitFailed, got.code)
+	require.Equal(t, []string{
+		`{"verdict":"nack","id":"","reason":"invalid_envelope"}`,
+		`{"verdict":"nack","id":"","reason":"unknown_frame"}`,
+	}, got.lines())
+
+	alice.Credential = "wrong"
+	for _, command := range []string{"listen", "send", "template"} {
+		got = peerAs(t, s, alice, "{}", command)
+		require.Equal(t, exitFailed, got.code, command)
+		require.Contains(t, got.err, "4403 authentication failed", command)
+		require.NotContains(t, got.err, "wrong", command)
+	}
+}
+
+// FAULTS D01, D06: the next resume names the last row of an ordered replay, and
+// nothing is shown twice or missed over a restart of the relay.
+func TestListenAcrossARestart(t *testing.T) {
+	s := testkit.Start(t)
+	room := s.Room(t, testkit.RoomOptions{})
+	alice, bob := s.Join(t, room, "agent"), s.Join(t, room, "agent")
+	send := func(count int) {
+		got := peerAs(t, s, alice, "", "send", "--count", fmt.Sprint(count), "--to", "room", "--recipients", "1")
+		require.Equal(t, exitOK, got.code, got.err)
+	}
+	send(2) // old rows, which "$" leaves out
+
+	t.Setenv("PEER_CREDENTIAL", bob.Credential)
+	shown, printed := io.Pipe()
+	done := make(chan int, 1)
+	go func() {
+		args := []string{"listen", "--url", s.RelayURL(), "--credential", bob.Credential, "--json", "--exit-after", "5", "--timeout", "60s"}
+		done <- run(t.Context(), args, console{strings.NewReader(""), printed, io.Discard})
+		printed.Close()
+	}()
+	rows := make(chan string, 16)
+	go func() {
+		defer close(rows)
+		for decoder := json.NewDecoder(shown); ; {
+			var frame struct {
+				Type     string `json:"type"`
+				StreamID string `json:"stream_id"`
+			}
+			if decoder.Decode(&frame) != nil {
+				return
+			}
+			rows <- frame.Type + " " + frame.StreamID
+		}
+	}()
+	require.Equal(t, "resume_complete ", <-rows)
+	send(3)
+	seen := map[string]bool{<-rows: true, <-rows: true, <-rows: true}
+	s.Stop(t)
+	s.StartAgain(t)
+	send(2) // perhaps before Bob is back
+	for row := range rows {
+		if strings.HasPrefix(row, "deliver ") {
+			require.False(t, seen[row], "%s is shown twice", row)
+			seen[row] = true
+		}
+	}
+	require.Len(t, seen, 5)
+	require.Equal(t, exitOK, <-done)
+}
