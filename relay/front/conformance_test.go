@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gobwas/ws"
 	"github.com/stretchr/testify/require"
@@ -123,7 +122,7 @@ func withByte(b []byte, at int, value byte) []byte {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
-		s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = 300 * time.Millisecond })
+		s := startServer(t, p, nil)
 		cases := slices.Clone(refusals)
 		for _, code := range []uint16{0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535} {
 			cases = append(cases, refusal{"close code", frame(ws.OpClose, true, closeBody(code, "why")), 1002})

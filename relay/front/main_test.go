@@ -101,6 +101,8 @@ func (p *echoPeer) Message(msg []byte) {
 	switch string(msg) {
 	case "auth":
 		p.conn.Authenticated()
+	case "freeze":
+		p.conn.Close(wire.CloseFrozen, wire.ReasonFrozen)
 	case "close":
 		p.conn.Close(wire.CloseAuth, wire.ReasonAuth)
 	}

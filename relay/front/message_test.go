@@ -3,7 +3,6 @@ package front_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gobwas/ws"
 	"github.com/stretchr/testify/require"
@@ -100,10 +99,10 @@ func TestNothingFollowsClose(t *testing.T) {
 	forEachPath(t, func(t *testing.T, p path) {
 		s := startServer(t, p, nil)
 		c := s.dial(t)
-		c.write(join(text("one"), text("close"), text("two"), text("three")))
+		c.write(join(text("one"), text("freeze"), text("two"), text("three")))
 		c.requireText("one")
-		c.requireClose(wire.CloseAuth, wire.ReasonAuth)
-		s.handler.peer(t, 0).requireClosed(t, wire.CloseAuth)
+		c.requireClose(wire.CloseFrozen, wire.ReasonFrozen)
+		s.handler.peer(t, 0).requireClosed(t, wire.CloseFrozen)
 		require.Equal(t, 2, s.handler.peer(t, 0).count())
 	})
 }
@@ -115,9 +114,7 @@ func TestPeerCloses(t *testing.T) {
 		for i, code := range []uint16{1000, 1001, 1003, 1007, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999} {
 			c := s.dial(t)
 			c.write(frame(ws.OpClose, true, closeBody(code, "bye")))
-			began := time.Now()
 			c.requireClose(wire.CloseCode(code), "")
-			require.Less(t, time.Since(began), time.Second)
 			s.handler.peer(t, i).requireClosed(t, wire.CloseCode(code))
 		}
 		c := s.dial(t)

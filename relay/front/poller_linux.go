@@ -247,7 +247,7 @@ func (p *poller) start(c *conn) {
 // again.
 func (p *poller) turn(c *conn) {
 	c.mu.Lock()
-	c.turn = turnRunning
+	c.turn = turnRunning // also when the socket is freed already: Closed is still to be called
 	closing := c.closing
 	c.mu.Unlock()
 	if !closing {
@@ -319,7 +319,7 @@ func (p *poller) endTurn(c *conn) {
 	switch {
 	case c.gone:
 	case c.expired:
-		p.free(c, true)
+		p.free(c)
 	case c.closing:
 		p.close(c)
 	default:
@@ -384,7 +384,7 @@ func (p *poller) close(c *conn) {
 		_ = unix.Shutdown(int(c.fd), unix.SHUT_WR) // fails when the socket is dead; the read below says so
 	}
 	if p.discard(c) || c.peerDone {
-		p.free(c, false)
+		p.free(c)
 		return
 	}
 	c.wantRead = true
@@ -409,20 +409,20 @@ func (p *poller) discard(c *conn) bool {
 
 // expire implements transport.
 func (p *poller) expire(c *conn) {
-	if c.turn == turnIdle {
-		p.free(c, len(c.out.pending()) > 0)
+	if c.turn != turnRunning {
+		p.free(c)
 		return
 	}
-	// A turn may be about to use the fd, so it is closed at the turn's end; the peer
+	// The turn may be about to use the fd, so it is closed at the turn's end; the peer
 	// sees the end now.
 	c.expired = true
 	_ = unix.Shutdown(int(c.fd), unix.SHUT_RDWR)
 }
 
-// free closes the socket. With reset the kernel forgets what was not acknowledged,
-// else it goes on trying for a while.
-func (p *poller) free(c *conn, reset bool) {
-	if reset {
+// free closes the socket. Where the peer was too slow for all that waits, the
+// kernel forgets the rest too; else it goes on trying for a while.
+func (p *poller) free(c *conn) {
+	if len(c.out.pending()) > 0 {
 		_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	} else {
 		_ = unix.SetsockoptInt(int(c.fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, closeUserTimeout)

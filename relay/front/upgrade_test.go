@@ -150,7 +150,9 @@ func TestPreAuthLimit(t *testing.T) {
 func TestNodeLimit(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
-		s := startServer(t, p, func(c *front.Config) { c.Limits.Conns = 2 })
+		s := startServer(t, p, func(c *front.Config) {
+			c.Limits.Conns, c.Limits.CloseTimeout, c.Limits.HelloTimeout = 2, time.Minute, time.Minute
+		})
 		first := s.dial(t)
 		s.dial(t)
 		for range 3 {
