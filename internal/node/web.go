@@ -69,11 +69,6 @@ func (n *Node) startWeb(context.Context) error {
 	if err != nil {
 		return err
 	}
-	public := http.NewServeMux()
-	public.Handle("/v1/relay", n.front)
-	public.Handle("/", service.Public())
-	n.serve("public listener", n.web.public, public)
-
 	socket, err := api.ListenSocket(filepath.Join(n.cfg.Data, api.SocketFile))
 	if err != nil {
 		return err
@@ -83,6 +78,11 @@ func (n *Node) startWeb(context.Context) error {
 	if n.web.private != nil {
 		n.serve("metrics listener", n.web.private, n.private())
 	}
+	// Last, because what sees /readyz answer uses the rest at once.
+	public := http.NewServeMux()
+	public.Handle("/v1/relay", n.front)
+	public.Handle("/", service.Public())
+	n.serve("public listener", n.web.public, public)
 	return nil
 }
 
