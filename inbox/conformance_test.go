@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					sink := &recorder{}
-					j, err := inbox.Open(t.Context(), s.config(sink, way.change))
+					j, err := inbox.Open(t.Context(), s.config(sink, way.change, patient))
 					require.NoError(t, err)
 					defer closeInboxes(t, j)
 					c.run(t, j, sink)

@@ -129,6 +129,9 @@ func closeInboxes(tb testing.TB, j *inbox.JetStream) {
 	_ = j.Close(ctx) // an error only says that the server is gone already
 }
 
+// patient allows for slow disks.
+func patient(c *inbox.Config) { c.WriteTimeout, c.ReadTimeout = time.Minute, time.Minute }
+
 func shared(c *inbox.Config)     { c.Mode = inbox.Shared }
 func syncAlways(c *inbox.Config) { c.SyncAlways = true }
 func noMemory(c *inbox.Config)   { c.RecentBytes = -1 }
