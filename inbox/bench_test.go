@@ -229,7 +229,7 @@ func BenchmarkOpen(b *testing.B) {
 	wait.Wait()
 	var server, open, warm time.Duration
 	for b.Loop() {
-		closeInboxes(b, j)
+		closeInboxes(j)
 		s.stop()
 		begin := time.Now()
 		s.start()
@@ -241,7 +241,7 @@ func BenchmarkOpen(b *testing.B) {
 		<-j.Warmed()
 		server, open, warm = server+started.Sub(begin), open+opened.Sub(started), warm+time.Since(opened)
 	}
-	closeInboxes(b, j)
+	closeInboxes(j)
 	for name, total := range map[string]time.Duration{"server-ms": server, "open-ms": open, "warm-ms": warm} {
 		b.ReportMetric(float64(total.Milliseconds())/float64(b.N), name)
 	}

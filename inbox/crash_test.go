@@ -27,7 +27,7 @@ func TestKilledServer(t *testing.T) {
 		Dial: p.dial, Sink: sink, Shards: 2, Readers: 2, WriteTimeout: time.Second, ProbeEvery: 20 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { closeInboxes(t, j) })
+	t.Cleanup(func() { closeInboxes(j) })
 	rooms := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
 	to := participants(3)
 
@@ -81,7 +81,7 @@ func TestKilledServer(t *testing.T) {
 				checkWindow(t, readAll(t, from, room, to[0], 0, 500), stored[room])
 			}
 		}
-		closeInboxes(t, fresh)
+		closeInboxes(fresh)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestKilledDuringRead(t *testing.T) {
 		ReadTimeout: 2 * time.Second, ProbeEvery: 20 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { closeInboxes(t, j) })
+	t.Cleanup(func() { closeInboxes(j) })
 	room, to := uuid.New(), participants(1)
 	payload := bytes.Repeat([]byte("r"), 20_000)
 	var ids []wire.StreamID
@@ -163,7 +163,7 @@ func TestDiskFull(t *testing.T) {
 		Dial: p.dial, Sink: sink, Shards: 2, Readers: 2, WriteTimeout: time.Second, ProbeEvery: 20 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { closeInboxes(t, j) })
+	t.Cleanup(func() { closeInboxes(j) })
 	l := newLedger()
 	require.NoError(t, j.Join(t.Context(), l.room))
 	filler := bytes.Repeat([]byte("d"), 30_000)
@@ -187,7 +187,7 @@ func TestDiskFull(t *testing.T) {
 	l.check(t, j)
 	fresh, err := inbox.Open(t.Context(), inbox.Config{Dial: p.dial, Sink: sink, Shards: 2, Readers: 2, RecentBytes: -1})
 	require.NoError(t, err)
-	defer closeInboxes(t, fresh)
+	defer closeInboxes(fresh)
 	l.check(t, fresh)
 	eventually(t, func() bool {
 		all := sink.all()

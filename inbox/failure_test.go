@@ -246,7 +246,7 @@ func TestStoreDamaged(t *testing.T) {
 	require.NoError(t, l.write(j, "old"))
 	old := l.stored["old"][0]
 	stream := fmt.Sprintf("INBOX_%02d", j.ShardOf(l.room))
-	closeInboxes(t, j)
+	closeInboxes(j)
 	s.stop()
 	require.NoError(t, os.Remove(filepath.Join(s.dir, "jetstream", "$G", "streams", stream, "meta.inf")))
 	s.start()
@@ -261,7 +261,7 @@ func TestStoreDamaged(t *testing.T) {
 			require.Equal(t, "old", string(row.Payload))
 		}
 		old.Incarnation = bounds.Incarnation
-		closeInboxes(t, j)
+		closeInboxes(j)
 		s.stop()
 		require.NoError(t, os.RemoveAll(filepath.Join(s.dir, "jetstream")))
 		s.start()
@@ -293,7 +293,7 @@ func TestClose(t *testing.T) {
 	for range 16 {
 		<-started
 	}
-	closeInboxes(t, j)
+	closeInboxes(j)
 	wait.Wait()
 	_, err := j.Write(t.Context(), inbox.Message{Room: l.room, To: l.to, Payload: []byte("x")})
 	require.ErrorIs(t, err, inbox.ErrClosed)

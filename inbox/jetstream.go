@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +112,7 @@ func (j *JetStream) connect() error {
 		}),
 	}
 	dial := func(name string, options ...nats.Option) (*nats.Conn, error) {
-		conn, err := j.config.Dial(name, append(common[:len(common):len(common)], options...)...)
+		conn, err := j.config.Dial(name, append(slices.Clip(common), options...)...)
 		if err != nil {
 			return nil, fmt.Errorf("connect %s: %w", name, err)
 		}

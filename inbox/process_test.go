@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,7 +52,7 @@ func serveNATS(dir string) error {
 		}
 		srv.Start()
 		if !srv.ReadyForConnections(20 * time.Second) {
-			return nil, fmt.Errorf("not ready")
+			return nil, errors.New("not ready")
 		}
 		return srv, nil
 	}

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"bytes"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -328,14 +329,14 @@ func (r *recent) read(key inboxKey, incarnation, after, upto uint64, limit, maxB
 	})
 	rows = make([]Row, 0, min(len(wanted), limit))
 	size := 0
-	for i := len(wanted) - 1; i >= 0; i-- {
-		e, c := r.at(wanted[i])
+	for _, sequence := range slices.Backward(wanted) {
+		e, c := r.at(sequence)
 		if len(rows) == limit || len(rows) > 0 && size+int(e.length) > maxBytes {
 			return rows, true, 0
 		}
 		size += int(e.length)
 		rows = append(rows, Row{
-			ID:      wire.StreamID{Incarnation: incarnation, Sequence: wanted[i]},
+			ID:      wire.StreamID{Incarnation: incarnation, Sequence: sequence},
 			Kind:    e.kind,
 			Payload: c.bytes(e),
 		})

@@ -42,8 +42,8 @@ func TestMemoryEqualsStream(t *testing.T) {
 				for range 60 {
 					compareRandom(t, random, j, stream, rooms, people)
 				}
-				closeInboxes(t, stream)
-				closeInboxes(t, j)
+				closeInboxes(stream)
+				closeInboxes(j)
 				if round == 3 {
 					s.stop()
 					s.start()
@@ -90,7 +90,7 @@ func compareRandom(t *testing.T, random *rand.Rand, memory, stream *inbox.JetStr
 	require.NoError(t, err)
 	gotRows, gotMore, err := memory.Read(t.Context(), room, who, after, upto, limit)
 	require.NoError(t, err)
-	require.Equal(t, len(wantRows), len(gotRows), "after %d upto %d limit %d low %d", after, upto, limit, memory.Low(room))
+	require.Len(t, gotRows, len(wantRows), "after %d upto %d limit %d low %d", after, upto, limit, memory.Low(room))
 	for i := range wantRows {
 		require.Equal(t, wantRows[i].ID, gotRows[i].ID)
 		require.Equal(t, wantRows[i].Kind, gotRows[i].Kind)
@@ -124,8 +124,8 @@ func TestExpiry(t *testing.T) {
 	}
 	first := write("first")
 	eventually(t, func() bool { return time.Since(first) > age/2 }, "half the age")
-	closeInboxes(t, stream)
-	closeInboxes(t, j)
+	closeInboxes(stream)
+	closeInboxes(j)
 	s.stop()
 	s.start()
 	j, stream = open()

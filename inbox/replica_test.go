@@ -56,7 +56,7 @@ func TestLaggingCopy(t *testing.T) {
 		<-warmed.Warmed()
 		require.EqualValues(t, 1, warmed.Low(l.room))
 		l.check(t, warmed)
-		closeInboxes(t, warmed)
+		closeInboxes(warmed)
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *natsCluster) open(sink inbox.Sink) *inbox.JetStream {
 		})
 		return err == nil
 	}, "inboxes open")
-	c.tb.Cleanup(func() { closeInboxes(c.tb, j) })
+	c.tb.Cleanup(func() { closeInboxes(j) })
 	return j
 }
 

@@ -111,7 +111,7 @@ func (s *natsServer) open(sink inbox.Sink, change ...func(*inbox.Config)) *inbox
 	s.tb.Helper()
 	j, err := inbox.Open(s.tb.Context(), s.config(sink, change...))
 	require.NoError(s.tb, err)
-	s.tb.Cleanup(func() { closeInboxes(s.tb, j) })
+	s.tb.Cleanup(func() { closeInboxes(j) })
 	return j
 }
 
@@ -123,7 +123,7 @@ func (s *natsServer) config(sink inbox.Sink, change ...func(*inbox.Config)) inbo
 	return config
 }
 
-func closeInboxes(tb testing.TB, j *inbox.JetStream) {
+func closeInboxes(j *inbox.JetStream) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_ = j.Close(ctx) // an error only says that the server is gone already

@@ -37,7 +37,7 @@ func TestStreamsDeclared(t *testing.T) {
 func TestShardCountIsFixed(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t)
-	closeInboxes(t, s.open(&recorder{}))
+	closeInboxes(s.open(&recorder{}))
 	_, err := inbox.Open(t.Context(), s.config(&recorder{}, func(c *inbox.Config) { c.Shards = 8 }))
 	require.ErrorContains(t, err, "--inbox-shards 4")
 	require.NotContains(t, streamNames(t, s), "INBOX_07", "nothing was made")
@@ -73,7 +73,7 @@ func TestStreamsChangedByHand(t *testing.T) {
 		{"description", func(c *jetstream.StreamConfig) { c.Description = "mine" }, ""},
 	}
 	s := startNATS(t)
-	closeInboxes(t, s.open(&recorder{}))
+	closeInboxes(s.open(&recorder{}))
 	js := s.jetStream()
 	stream, err := js.Stream(t.Context(), "INBOX_02")
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestStreamsChangedByHand(t *testing.T) {
 				require.True(t, now.AllowDirect && now.AllowAtomicPublish)
 				require.Equal(t, changed.Description, now.Description)
 				require.NoError(t, j.Ready())
-				closeInboxes(t, j)
+				closeInboxes(j)
 			}
 			_, err = js.UpdateStream(t.Context(), original)
 			require.NoError(t, err)
