@@ -255,3 +255,34 @@ func TestBusyWorkers(t *testing.T) {
 		require.Contains(t, []string{"block", "wait"}, string(f.Payload))
 	}
 }
+
+// A socket is freed by its deadline though every worker is busy; Closed comes when
+// one is free.
+func TestCloseWithoutWorkers(t *testing.T) {
+	// Not parallel: it counts the descriptors of the process.
+	inside, release := make(chan struct{}), make(chan struct{})
+	s := startServer(t, pathDefault, func(c *front.Config) { c.Limits.Workers, c.Limits.CloseTimeout = 1, 200*time.Millisecond })
+	s.handler.onMsg = func(_ *echoPeer, msg []byte) bool {
+		if string(msg) == "block" {
+			close(inside)
+			<-release
+		}
+		return false
+	}
+	deaf := s.dial(t)
+	deaf.write(text("first"))
+	deaf.requireText("first")
+	peer := s.handler.peer(t, 0)
+	blocking := s.dial(t)
+	blocking.write(text("block"))
+	<-inside
+
+	before := descriptors(t)
+	peer.conn.Close(wire.CloseFrozen, wire.ReasonFrozen)
+	require.Eventually(t, func() bool { return descriptors(t) < before }, patience, 10*time.Millisecond)
+	require.Empty(t, peer.closed)
+	deaf.requireClose(wire.CloseFrozen, wire.ReasonFrozen)
+	close(release)
+	peer.requireClosed(t, wire.CloseFrozen)
+	blocking.requireText("block")
+}
