@@ -61,6 +61,23 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
+// BenchmarkWriteBatches is BenchmarkWrite with atomic batches, on a server that
+// flushes every second and on one that flushes always.
+func BenchmarkWriteBatches(b *testing.B) {
+	for _, always := range []bool{false, true} {
+		for _, fanOut := range []int{1, 10} {
+			for _, shards := range []int{8, 32} {
+				b.Run(fmt.Sprintf("sync-always=%v/fan-out=%d/shards=%d", always, fanOut, shards), func(b *testing.B) {
+					s := startNATS(b, func(s *natsServer) { s.sync = always })
+					sink := &counter{}
+					j := s.open(sink, shared, patient, func(c *inbox.Config) { c.Shards, c.SyncAlways = shards, always })
+					benchWrite(b, j, sink, fanOut)
+				})
+			}
+		}
+	}
+}
+
 func benchWrite(b *testing.B, j *inbox.JetStream, sink *counter, fanOut int) {
 	payload := make([]byte, 1024)
 	for i := range payload {

@@ -24,6 +24,10 @@ const (
 	// groupsInFlight is how many groups of a shard may wait for their
 	// acknowledgement. Two keep the stream busy while one acknowledgement travels.
 	groupsInFlight = 2
+	// singlesInFlight is the same for groups of one row where others are batches. A
+	// batch is staged in a directory of its own, so there is one at a time, as large
+	// as it gets.
+	singlesInFlight = 256
 )
 
 // committer writes the messages of one shard, in the order in which they came. It
@@ -103,7 +107,7 @@ func (c *committer) run() {
 				c.failQueued(ErrClosed)
 				return
 			}
-		case c.held != nil && (len(c.groups) == 0 || !c.held.complete && len(c.groups) < c.depth):
+		case c.held != nil && c.mayPublish(c.held):
 			c.commit(c.held)
 		case !c.step():
 			return
@@ -114,7 +118,7 @@ func (c *committer) run() {
 // step waits for the next thing to do; false when the committer has finished.
 func (c *committer) step() bool {
 	var queue chan *pending
-	if len(c.groups) < c.depth && c.held == nil {
+	if c.held == nil {
 		queue = c.queue
 	}
 	var timeout <-chan time.Time
@@ -154,6 +158,25 @@ func (c *committer) take(p *pending) {
 	}
 }
 
+// mayPublish reports whether a group that begins with p may go out now.
+func (c *committer) mayPublish(p *pending) bool {
+	switch {
+	case len(c.groups) == 0:
+		return true
+	case p.complete:
+		return false
+	case !c.config.atomic():
+		return len(c.groups) < c.depth
+	}
+	return c.single(p) && c.groups[0].rows == 1 && len(c.groups) < singlesInFlight
+}
+
+// single reports whether p is better written without a batch: one row is stored
+// whole or not at all anyway, and shares no flush with others.
+func (c *committer) single(p *pending) bool {
+	return c.config.atomic() && !c.config.SyncAlways && p.missing == 1
+}
+
 // commit forms a group that begins with p and publishes it.
 func (c *committer) commit(p *pending) {
 	c.held = nil
@@ -175,6 +198,9 @@ func (c *committer) gather(p *pending) *group {
 	}
 	c.number++
 	g := &group{number: c.number, pending: []*pending{p}, rows: p.missing, sent: c.config.Now()}
+	if c.single(p) {
+		return g
+	}
 	for size := p.bytes(); c.held == nil; {
 		select {
 		case next := <-c.queue:
@@ -243,7 +269,8 @@ func (c *committer) groupSubjects(g *group) string {
 }
 
 func (c *committer) publishRow(subject, reply string, m *Message, g *group, row int) error {
-	if m.Kind == RowEnvelope && !c.config.atomic() {
+	batched := c.config.atomic() && g.rows > 1
+	if m.Kind == RowEnvelope && !batched {
 		if reply == "" {
 			return c.conn.Publish(subject, m.Payload)
 		}
@@ -253,7 +280,7 @@ func (c *committer) publishRow(subject, reply string, m *Message, g *group, row 
 	if m.Kind != RowEnvelope {
 		msg.Header[headerKind] = []string{m.Kind.String()}
 	}
-	if c.config.atomic() {
+	if batched {
 		msg.Header[jetstreamext.BatchIDHeader] = []string{c.batchID(g)}
 		msg.Header[jetstreamext.BatchSeqHeader] = []string{strconv.Itoa(row)}
 		if reply != "" {

@@ -161,7 +161,7 @@ func (j *JetStream) newCommitter(stopped context.Context, js jetstream.JetStream
 		config: j.config, shard: shard, stream: streamName(shard), token: shardToken(shard),
 		conn: j.conn, js: js, metrics: j.metrics, finder: j, depth: groupsInFlight,
 		logger: j.config.Logger.With("stream", streamName(shard)),
-		queue:  make(chan *pending, j.config.QueueLength), acks: make(chan *nats.Msg, 64),
+		queue:  make(chan *pending, j.config.QueueLength), acks: make(chan *nats.Msg, 2*singlesInFlight),
 		ackPrefix: nats.NewInbox() + ".", linkChanged: make(chan struct{}, 1), rowsRemoved: make(chan struct{}, 1),
 		closing: j.closing, exited: make(chan struct{}), stopped: stopped,
 		timer: time.NewTimer(time.Hour), lost: make(map[string]int),
