@@ -31,7 +31,7 @@ type heartbeat struct {
 func (b *heartbeat) start(now time.Time, interval time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.next = now.Add(rand.N(max(interval, minimumPing))) //nolint:gosec // spreads load, guards nothing
+	b.next = now.Add(rand.N(max(interval, minimumPing)))
 }
 
 // due returns the id of a ping to send now, or says that the peer has left two
@@ -60,7 +60,7 @@ func (b *heartbeat) pong(s *session, text []byte, now time.Time) bool {
 		b.mu.Unlock()
 		return false
 	}
-	b.unheard = uint8(b.id - id) //nolint:gosec // at most maxUnheard
+	b.unheard = uint8(b.id - id) // at most maxUnheard
 	rtt := now.Sub(b.sent)
 	latest := id == b.id
 	b.mu.Unlock()

@@ -217,7 +217,7 @@ func TestInvalidEnvelopes(t *testing.T) {
 		"file name with U+2028":     file(`{"name":"a\u2028","mimeType":"b","sizeBytes":1}`),
 		"empty file name":           file(`{"name":"","mimeType":"b","sizeBytes":1}`),
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(*testing.T) {
 			p.nacked([]byte(frame), wire.InvalidEnvelope)
 		})
 	}
@@ -294,6 +294,8 @@ func TestHistoryConflictRace(t *testing.T) {
 					n++
 				case wire.ServerDeliver:
 					d++
+				default:
+					require.Fail(t, "unexpected frame", "%s", got.Raw)
 				}
 			}
 			queued, nacked, delivered = queued+q, nacked+n, delivered+d

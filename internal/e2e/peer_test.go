@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -196,7 +195,7 @@ func (p *peer) closed(code wire.CloseCode) (before []wire.ServerFrame) {
 func requireClose(t *testing.T, err error, code wire.CloseCode) {
 	t.Helper()
 	var closed *client.CloseError
-	require.True(t, errors.As(err, &closed), "not a close: %v", err)
+	require.ErrorAs(t, err, &closed)
 	require.Equal(t, code, closed.Code, "close: %v", err)
 }
 

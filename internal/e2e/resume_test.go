@@ -226,6 +226,8 @@ func TestResumeInProgress(t *testing.T) {
 			refused++
 		case wire.ServerDeliver:
 			rows++
+		default:
+			require.Fail(t, "unexpected frame", "%s", got.Raw)
 		}
 	}
 	require.Positive(t, complete)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -104,9 +105,9 @@ const (
 func (n *Node) Close(ctx context.Context) error {
 	n.stopping.Store(true)
 	var errs []error
-	for i := len(n.undo) - 1; i >= 0; i-- {
-		if err := n.undo[i].end(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("close %s: %w", n.undo[i].name, err))
+	for _, step := range slices.Backward(n.undo) {
+		if err := step.end(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", step.name, err))
 		}
 	}
 	n.undo = nil

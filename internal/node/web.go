@@ -20,7 +20,6 @@ import (
 type web struct {
 	public  net.Listener
 	private net.Listener
-	servers []*http.Server
 }
 
 // startListeners binds the addresses first, so that a port that is taken is said

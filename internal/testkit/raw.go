@@ -21,7 +21,7 @@ func (s *Relay) RawDial(t testing.TB) *Raw {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	ws, _, err := websocket.Dial(ctx, s.RelayURL(), nil) //nolint:bodyclose // the library's answer has none
+	ws, _, err := websocket.Dial(ctx, s.RelayURL(), nil)
 	require.NoError(t, err)
 	ws.SetReadLimit(wire.MaxServerMessage)
 	t.Cleanup(func() { _ = ws.CloseNow() })
@@ -41,7 +41,7 @@ func (r *Raw) Next(t testing.TB) (wire.ServerFrame, wire.CloseCode) {
 	t.Helper()
 	frame, closed := r.read(t)
 	if closed != nil {
-		return wire.ServerFrame{}, wire.CloseCode(closed.Code) //nolint:gosec // a close code has 16 bits
+		return wire.ServerFrame{}, wire.CloseCode(closed.Code)
 	}
 	return frame, 0
 }
@@ -51,8 +51,7 @@ func (r *Raw) read(t testing.TB) (wire.ServerFrame, *websocket.CloseError) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, message, err := r.ws.Read(ctx)
-	var closed websocket.CloseError
-	if errors.As(err, &closed) {
+	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
 		return wire.ServerFrame{}, &closed
 	}
 	require.NoError(t, err)
@@ -79,7 +78,7 @@ func (r *Raw) CloseCode(t testing.TB) (wire.CloseCode, string) {
 	for {
 		_, closed := r.read(t)
 		if closed != nil {
-			return wire.CloseCode(closed.Code), closed.Reason //nolint:gosec // a close code has 16 bits
+			return wire.CloseCode(closed.Code), closed.Reason
 		}
 	}
 }

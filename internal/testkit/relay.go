@@ -33,20 +33,38 @@ const patience = 30 * time.Second
 // Option changes the configuration of a relay under test.
 type Option func(*node.Config)
 
-// Limits and switches of the relay under test.
+// EnvelopesPerSecond sets what one participant may send.
 func EnvelopesPerSecond(n int) Option { return func(c *node.Config) { c.EnvelopesPerSecond = n } }
-func FramesPerSecond(n int) Option    { return func(c *node.Config) { c.FramesPerSecond = n } }
-func TenantConns(n int) Option        { return func(c *node.Config) { c.TenantConns = n } }
-func AllowDevelopment() Option        { return func(c *node.Config) { c.AllowDevelopment = true } }
-func PingInterval(d time.Duration) Option {
-	return func(c *node.Config) { c.PingInterval = d }
-}
-func NATSURL(url string) Option      { return func(c *node.Config) { c.NATSURL = url } }
-func InboxSync(sync string) Option   { return func(c *node.Config) { c.InboxSync = sync } }
+
+// FramesPerSecond sets what one connection may send besides envelopes.
+func FramesPerSecond(n int) Option { return func(c *node.Config) { c.FramesPerSecond = n } }
+
+// TenantConns bounds the connections of the tenant.
+func TenantConns(n int) Option { return func(c *node.Config) { c.TenantConns = n } }
+
+// AllowDevelopment accepts development connections.
+func AllowDevelopment() Option { return func(c *node.Config) { c.AllowDevelopment = true } }
+
+// PingInterval sets the heartbeat.
+func PingInterval(d time.Duration) Option { return func(c *node.Config) { c.PingInterval = d } }
+
+// NATSURL uses an external NATS.
+func NATSURL(url string) Option { return func(c *node.Config) { c.NATSURL = url } }
+
+// InboxSync sets when stored rows are on disk.
+func InboxSync(sync string) Option { return func(c *node.Config) { c.InboxSync = sync } }
+
+// RecentBytes sets the memory for the newest rows.
 func RecentBytes(bytes int64) Option { return func(c *node.Config) { c.RecentBytes = bytes } }
-func Data(dir string) Option         { return func(c *node.Config) { c.Data = dir } }
-func Database(url string) Option     { return func(c *node.Config) { c.DatabaseURL = url } }
-func NodeID(id string) Option        { return func(c *node.Config) { c.NodeID = id } }
+
+// Data uses a data folder of the test's own.
+func Data(dir string) Option { return func(c *node.Config) { c.Data = dir } }
+
+// Database uses a database that several relays share.
+func Database(url string) Option { return func(c *node.Config) { c.DatabaseURL = url } }
+
+// NodeID names the node.
+func NodeID(id string) Option { return func(c *node.Config) { c.NodeID = id } }
 
 // Relay is a relay under test.
 type Relay struct {
@@ -147,7 +165,7 @@ func (s *Relay) ContextFile() string { return s.node.ContextFile() }
 // Ready returns the status of /readyz.
 func (s *Relay) Ready(t testing.TB) int {
 	t.Helper()
-	response, err := http.Get("http://" + s.Addr() + "/readyz") //nolint:noctx // a test's own server
+	response, err := http.Get("http://" + s.Addr() + "/readyz")
 	if err != nil {
 		return 0
 	}
@@ -288,7 +306,7 @@ func (s *Relay) Metric(t testing.TB, name string, labels ...string) float64 {
 
 func (s *Relay) metrics(t testing.TB) map[string]*dto.MetricFamily {
 	t.Helper()
-	response, err := http.Get("http://" + s.node.MetricsAddr().String() + "/metrics") //nolint:noctx // a test's own server
+	response, err := http.Get("http://" + s.node.MetricsAddr().String() + "/metrics")
 	require.NoError(t, err)
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)

@@ -43,9 +43,6 @@ type Limits struct {
 	CloseTimeout   time.Duration // from Close to the end of the socket; 0: 1.5 s
 }
 
-// reasonFlood is the reason of the close for too many control or empty frames.
-const reasonFlood = "frame_flood"
-
 func (l Limits) withDefaults() Limits {
 	setDefault(&l.PreAuthPerAddr, 256)
 	setDefault(&l.Workers, 4096)

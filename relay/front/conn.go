@@ -266,7 +266,7 @@ func (c *conn) handle(ev event) bool {
 	defer c.mu.Unlock()
 	switch {
 	case flood:
-		c.closeLocked(wire.ClosePolicy, reasonFlood)
+		c.closeLocked(wire.ClosePolicy, wire.ReasonFlood)
 	case ev.kind == eventPing:
 		c.pushLocked(ws.OpPong, ev.data)
 	case ev.kind == eventClose:

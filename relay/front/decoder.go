@@ -198,7 +198,7 @@ func (d *decoder) finishHeader() event {
 		}
 		if length == 0 && !d.final {
 			if d.empties++; d.empties > maxEmptyFrames {
-				return event{kind: eventError, code: wire.ClosePolicy, reason: reasonFlood}
+				return event{kind: eventError, code: wire.ClosePolicy, reason: wire.ReasonFlood}
 			}
 		}
 	}
