@@ -21,9 +21,10 @@ import (
 const (
 	maxGroupRows  = 4096
 	maxGroupBytes = 8 << 20
-	// groupsInFlight is how many groups of a shard may wait for their
-	// acknowledgement. Two keep the stream busy while one acknowledgement travels.
-	groupsInFlight = 2
+	// groupsInFlight is how many groups of all shards together should be waiting for
+	// their acknowledgements: enough to keep the server busy meanwhile. Where there are
+	// more shards, larger groups save more than a second one in flight.
+	groupsInFlight = 16
 	// singlesInFlight is the same for groups of one row where others are batches. A
 	// batch is staged in a directory of its own, so there is one at a time, as large
 	// as it gets.

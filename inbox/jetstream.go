@@ -159,7 +159,7 @@ func flush(ctx context.Context, conn *nats.Conn, timeout time.Duration) error {
 func (j *JetStream) newCommitter(stopped context.Context, js jetstream.JetStream, shard int, info *jetstream.StreamInfo) (*committer, error) {
 	c := &committer{
 		config: j.config, shard: shard, stream: streamName(shard), token: shardToken(shard),
-		conn: j.conn, js: js, metrics: j.metrics, finder: j, depth: groupsInFlight,
+		conn: j.conn, js: js, metrics: j.metrics, finder: j, depth: max(1, groupsInFlight/j.config.Shards),
 		logger: j.config.Logger.With("stream", streamName(shard)),
 		queue:  make(chan *pending, j.config.QueueLength), acks: make(chan *nats.Msg, 2*singlesInFlight),
 		ackPrefix: nats.NewInbox() + ".", linkChanged: make(chan struct{}, 1), rowsRemoved: make(chan struct{}, 1),
