@@ -55,13 +55,13 @@ func FuzzParseLive(f *testing.F) {
 	ids := []wire.StreamID{{Incarnation: 12, Sequence: 3}, {Incarnation: 12, Sequence: 4}}
 	f.Add(appendLive(nil, &m, ids, nil))
 	f.Add(appendLive(nil, &m, ids, []bool{false, true}))
-	f.Add([]byte("envelope 1 \n"))
+	f.Add([]byte("envelope 1 @0 \n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var live Live
 		if !parseLive(&live, data) {
 			return
 		}
-		again := Message{Kind: live.Kind, Payload: live.Payload}
+		again := Message{Kind: live.Kind, Payload: live.Payload, Received: live.Received}
 		var ids []wire.StreamID
 		for _, c := range live.Copies {
 			again.To = append(again.To, c.Participant)

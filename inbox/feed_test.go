@@ -110,10 +110,10 @@ func TestLiveGarbage(t *testing.T) {
 	room, to := uuid.New(), participants(1)
 	require.NoError(t, j.Join(t.Context(), room))
 	conn := s.connect()
-	for _, text := range []string{"", "\n", "envelope\n", "envelope 1\npayload", "envelope 1 x:1\n", "what 1 " + to[0].String() + ":1\n", "envelope 1 " + to[0].String() + ":\n"} {
+	for _, text := range []string{"", "\n", "envelope\n", "envelope 1\npayload", "envelope 1 @0 x:1\n", "what 1 @0 " + to[0].String() + ":1\n", "envelope 1 @0 " + to[0].String() + ":\n", "envelope 1 " + to[0].String() + ":1\n", "envelope 1 @-1 " + to[0].String() + ":1\n"} {
 		require.NoError(t, conn.Publish("live."+room.String(), []byte(text)))
 	}
-	require.NoError(t, conn.Publish("live.x", []byte("envelope 1 "+to[0].String()+":1\n")))
+	require.NoError(t, conn.Publish("live.x", []byte("envelope 1 @0 "+to[0].String()+":1\n")))
 	require.NoError(t, conn.Flush())
 	_, err := j.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("good")})
 	require.NoError(t, err)

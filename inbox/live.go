@@ -3,6 +3,7 @@ package inbox
 import (
 	"bytes"
 	"strconv"
+	"time"
 
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -10,7 +11,9 @@ import (
 // A live message is one line of text and the payload, so that it reads well in
 // `nats sub 'live.>'`:
 //
-//	<kind> <incarnation> <participant>:<sequence> <participant>:<sequence> ...\n<payload>
+//	<kind> <incarnation> @<received> <participant>:<sequence> <participant>:<sequence> ...\n<payload>
+//
+// received is when the relay received the message, in Unix microseconds, 0 when not known.
 //
 // or liveMissed alone, which says that such messages of this room may be lost.
 
@@ -45,6 +48,12 @@ func appendLive(dst []byte, m *Message, ids []wire.StreamID, announce []bool) []
 	dst = append(dst, m.Kind.String()...)
 	dst = append(dst, ' ')
 	dst = strconv.AppendUint(dst, ids[0].Incarnation, 10)
+	dst = append(dst, " @"...)
+	if m.Received.IsZero() {
+		dst = append(dst, '0')
+	} else {
+		dst = strconv.AppendInt(dst, m.Received.UnixMicro(), 10)
+	}
 	for i, participant := range m.To {
 		if announce != nil && !announce[i] {
 			continue
@@ -71,6 +80,18 @@ func parseLive(live *Live, data []byte) bool {
 	incarnation, err := strconv.ParseUint(string(number), 10, 64)
 	if !known || err != nil {
 		return false
+	}
+	number, rest, _ = bytes.Cut(rest, []byte{' '})
+	if len(number) == 0 || number[0] != '@' {
+		return false
+	}
+	received, err := strconv.ParseInt(string(number[1:]), 10, 64)
+	if err != nil || received < 0 {
+		return false
+	}
+	live.Received = time.Time{}
+	if received > 0 {
+		live.Received = time.UnixMicro(received)
 	}
 	live.Kind, live.Payload, live.Copies = kind, payload, live.Copies[:0]
 	for len(rest) > uuidLength {

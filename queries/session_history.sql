@@ -11,9 +11,11 @@ WITH stored AS (
                unnest(@gens::bigint[]) AS gen, unnest(@kids::bytea[]) AS kid,
                unnest(@envelopes::bytea[]) AS envelope
     ) m
-    JOIN participants p ON p.tenant_id = @tenant_id AND p.room_id = m.room_id
-                       AND p.id = m.sender_id AND p.left_at IS NULL
-    JOIN rooms r ON r.tenant_id = @tenant_id AND r.id = m.room_id AND r.state <> 'ARCHIVED'
+    -- Scalar subqueries, so that every row is looked up by key whatever the planner
+    -- believes of the tables' sizes.
+    WHERE (SELECT p.room_id = m.room_id AND p.left_at IS NULL FROM participants p
+           WHERE p.tenant_id = @tenant_id AND p.id = m.sender_id)
+      AND (SELECT r.state <> 'ARCHIVED' FROM rooms r WHERE r.tenant_id = @tenant_id AND r.id = m.room_id)
     ON CONFLICT ON CONSTRAINT session_history_pk DO NOTHING
     RETURNING room_id, message_id
 )

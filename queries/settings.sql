@@ -45,5 +45,6 @@ SELECT pg_catalog.pg_try_advisory_xact_lock(@key::bigint)::boolean AS locked;
 -- name: SessionBegin :exec
 -- What a connection is set to once. The tenant never is: that is the transaction's.
 SELECT set_config('role', 'relay_service', false),
+       set_config('plan_cache_mode', 'force_generic_plan', false),
        set_config('statement_timeout', @timeout_ms::text, false),
        set_config('idle_in_transaction_session_timeout', @timeout_ms::text, false);

@@ -114,7 +114,7 @@ var historyRefusals = map[wire.Code]bool{
 // queued answers one queued frame per recipient.
 func (a *attempt) queued(ids []wire.StreamID) {
 	m := a.session.relay.metrics
-	m.envelopes.WithLabelValues(a.envelope.Kind.String(), "queued").Inc()
+	m.queued[a.envelope.Kind].Inc()
 	m.sendToQueued.Observe(time.Since(a.now).Seconds())
 	frame := frameBuffers.get()
 	for i, id := range ids {

@@ -14,6 +14,7 @@ import (
 type metrics struct {
 	hellos        *prometheus.CounterVec
 	envelopes     *prometheus.CounterVec
+	queued        [wire.KindKeyRequest + 1]prometheus.Counter // of envelopes, by kind
 	nacks         *prometheus.CounterVec
 	errors        *prometheus.CounterVec
 	refusals      *prometheus.CounterVec
@@ -61,7 +62,7 @@ func (m *metrics) create() {
 		m.hellos.WithLabelValues(result)
 	}
 	for kind := wire.KindMessage; kind <= wire.KindKeyRequest; kind++ {
-		m.envelopes.WithLabelValues(kind.String(), "queued")
+		m.queued[kind] = m.envelopes.WithLabelValues(kind.String(), "queued")
 		m.envelopes.WithLabelValues(kind.String(), "nack")
 	}
 	for _, info := range wire.Codes() {

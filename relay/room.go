@@ -30,11 +30,11 @@ type room struct {
 	joining sync.Mutex // orders Join and Leave of the live feed
 	joined  int        // sessions that follow the feed; guarded by joining
 
-	mu         sync.Mutex // guards the following fields
-	generation uint64     // rises with every change
-	members    []member   // sorted by id
-	sending    map[string]chan struct{}
-	delivered  *sequenceRing // only where others write the same streams
+	mu         sync.Mutex               // guards the following fields
+	generation uint64                   // rises with every change
+	members    []member                 // sorted by id
+	sending    map[string]chan struct{} // message ids under way; a channel only where a twin waits
+	delivered  *sequenceRing            // only where others write the same streams
 }
 
 func newRoom(tenant, id uuid.UUID, shared bool) *room {
@@ -151,9 +151,13 @@ func (rm *room) begin(ctx context.Context, id string) error {
 			if rm.sending == nil {
 				rm.sending = make(map[string]chan struct{})
 			}
-			rm.sending[id] = make(chan struct{})
+			rm.sending[id] = nil
 			rm.mu.Unlock()
 			return nil
+		}
+		if other == nil {
+			other = make(chan struct{})
+			rm.sending[id] = other
 		}
 		rm.mu.Unlock()
 		select {
@@ -168,11 +172,10 @@ func (rm *room) begin(ctx context.Context, id string) error {
 func (rm *room) end(id string) {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
-	close(rm.sending[id])
-	delete(rm.sending, id)
-	if len(rm.sending) == 0 {
-		rm.sending = nil
+	if waiting := rm.sending[id]; waiting != nil {
+		close(waiting)
 	}
+	delete(rm.sending, id)
 }
 
 // roster is a room's roster, laid out for look-ups.

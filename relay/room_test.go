@@ -87,7 +87,7 @@ func TestTwinsOfOneMessageTakeTurns(t *testing.T) {
 	wg.Wait()
 	require.Equal(t, 1, most)
 	require.Equal(t, 50, total)
-	require.Nil(t, rm.sending)
+	require.Empty(t, rm.sending)
 
 	require.NoError(t, rm.begin(t.Context(), "y"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

@@ -12,15 +12,15 @@ CREATE TABLE tenants (
 ALTER TABLE tenants ENABLE ROW LEVEL SECURITY;
 ALTER TABLE tenants FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenants_own ON tenants FOR SELECT
-    USING (id = (SELECT relay_tenant()));
+    USING (id = relay_tenant());
 CREATE POLICY tenants_freeze ON tenants FOR UPDATE
-    USING (id = (SELECT relay_tenant()) AND (SELECT relay_actor()) = 'service');
+    USING (id = relay_tenant() AND relay_actor() = 'service');
 CREATE POLICY tenants_named ON tenants FOR SELECT
-    USING (name = (SELECT relay_tenant_name()));
+    USING (name = relay_tenant_name());
 CREATE POLICY tenants_named_create ON tenants FOR INSERT
-    WITH CHECK (name = (SELECT relay_tenant_name()));
+    WITH CHECK (name = relay_tenant_name());
 CREATE POLICY tenants_maintenance ON tenants FOR SELECT
-    USING ((SELECT relay_actor()) = 'maintenance');
+    USING (relay_actor() = 'maintenance');
 
 GRANT SELECT, INSERT (id, name), UPDATE (frozen) ON tenants TO relay_service;
 
@@ -46,9 +46,9 @@ CREATE TRIGGER devices_transition BEFORE UPDATE OF state ON devices
 ALTER TABLE devices ENABLE ROW LEVEL SECURITY;
 ALTER TABLE devices FORCE ROW LEVEL SECURITY;
 CREATE POLICY devices_service ON devices
-    USING (tenant_id = (SELECT relay_tenant()) AND (SELECT relay_actor()) = 'service');
+    USING (tenant_id = relay_tenant() AND relay_actor() = 'service');
 CREATE POLICY devices_self ON devices FOR SELECT
-    USING (tenant_id = (SELECT relay_tenant()) AND id = (SELECT relay_device()));
+    USING (tenant_id = relay_tenant() AND id = relay_device());
 
 GRANT SELECT, INSERT (tenant_id, id, label, kind, state), UPDATE (label, state, revoked_at) ON devices TO relay_service;
 

@@ -68,29 +68,29 @@ CREATE INDEX credentials_participant_ix ON credentials (tenant_id, participant_i
 ALTER TABLE rooms ENABLE ROW LEVEL SECURITY;
 ALTER TABLE rooms FORCE ROW LEVEL SECURITY;
 CREATE POLICY rooms_service ON rooms
-    USING (tenant_id = (SELECT relay_tenant()) AND (SELECT relay_actor()) = 'service');
+    USING (tenant_id = relay_tenant() AND relay_actor() = 'service');
 CREATE POLICY rooms_member ON rooms FOR SELECT
-    USING (tenant_id = (SELECT relay_tenant()) AND EXISTS (
+    USING (tenant_id = relay_tenant() AND EXISTS (
         SELECT FROM participants p
         WHERE p.tenant_id = rooms.tenant_id AND p.room_id = rooms.id
-          AND p.device_id = (SELECT relay_device()) AND p.left_at IS NULL));
+          AND p.device_id = relay_device() AND p.left_at IS NULL));
 
 ALTER TABLE participants ENABLE ROW LEVEL SECURITY;
 ALTER TABLE participants FORCE ROW LEVEL SECURITY;
 CREATE POLICY participants_service ON participants
-    USING (tenant_id = (SELECT relay_tenant()) AND (SELECT relay_actor()) = 'service');
+    USING (tenant_id = relay_tenant() AND relay_actor() = 'service');
 -- A device sees its own memberships. (A policy cannot ask its own table who else is
 -- in the room; the relay answers that as the service, after it checked membership.)
 CREATE POLICY participants_self ON participants FOR SELECT
-    USING (tenant_id = (SELECT relay_tenant()) AND device_id = (SELECT relay_device()));
+    USING (tenant_id = relay_tenant() AND device_id = relay_device());
 
 ALTER TABLE credentials ENABLE ROW LEVEL SECURITY;
 ALTER TABLE credentials FORCE ROW LEVEL SECURITY;
 CREATE POLICY credentials_service ON credentials
-    USING (tenant_id = (SELECT relay_tenant()) AND (SELECT relay_actor()) = 'service');
+    USING (tenant_id = relay_tenant() AND relay_actor() = 'service');
 -- hello comes before the tenant is known: whoever has the token's hash sees that one row.
 CREATE POLICY credentials_bearer ON credentials FOR SELECT
-    USING (token_hash = (SELECT relay_token()));
+    USING (token_hash = relay_token());
 
 -- No DELETE anywhere; kind, scheme, policy, role and the rest cannot change once
 -- written; a room begins as CREATED; times are the database's.

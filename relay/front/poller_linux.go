@@ -309,7 +309,9 @@ func (p *poller) endTurn(c *conn) {
 	if c.leaving {
 		c.goAwayLocked()
 	}
-	p.flush(c)
+	if c.closing || !p.front.flusher.gathering.Load() {
+		p.flush(c)
+	}
 	if c.closing {
 		c.mu.Unlock()
 		c.finishReading()

@@ -11,6 +11,7 @@ import (
 
 const SessionBegin = `-- name: SessionBegin :exec
 SELECT set_config('role', 'relay_service', false),
+       set_config('plan_cache_mode', 'force_generic_plan', false),
        set_config('statement_timeout', $1::text, false),
        set_config('idle_in_transaction_session_timeout', $1::text, false)
 `
