@@ -2,16 +2,21 @@ package postgres
 
 import (
 	"context"
+	"sync"
 
 	"github.com/google/uuid"
 )
 
-// flusher writes the messages of its queue, as many at a time as wait. Its fields are
-// its goroutine's own and are reused from flush to flush.
+// flusher writes the messages of its queue, as many at a time as wait. A caller who
+// finds it idle does that himself, since waking another goroutine and being woken by
+// it costs a lone message a good part of its time; what has come meanwhile is for the
+// flusher's own goroutine.
 type flusher struct {
 	writer *historyWriter
 	queue  chan *pending
+	kick   chan struct{} // there is something in the queue and nobody at it
 
+	mu    sync.Mutex // held by whoever flushes; guards the following, which is reused
 	batch []*pending // what one flush writes
 	round []*pending // of these, one per id
 	seen  map[messageKey]struct{}
@@ -23,32 +28,55 @@ type messageKey struct {
 }
 
 func newFlusher(w *historyWriter, queue chan *pending) *flusher {
-	return &flusher{writer: w, queue: queue, seen: make(map[messageKey]struct{})}
+	return &flusher{
+		writer: w, queue: queue, kick: make(chan struct{}, 1), seen: make(map[messageKey]struct{}),
+	}
 }
 
 func (f *flusher) run() {
 	for {
 		select {
-		case p := <-f.queue:
-			f.gather(p)
-			f.flush()
-		case <-f.writer.closing:
+		case <-f.kick:
 			f.drain()
+		case <-f.writer.closing:
+			f.drain() // what was queued before
 			return
 		}
 	}
 }
 
-// drain writes what was queued before the writer began to close.
+// drain writes until nothing waits.
 func (f *flusher) drain() {
-	for {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.next() {
+	}
+}
+
+// lead flushes once, unless somebody is at it who will look at the queue again.
+func (f *flusher) lead() {
+	if !f.mu.TryLock() {
+		return
+	}
+	f.next()
+	f.mu.Unlock()
+	if len(f.queue) > 0 {
 		select {
-		case p := <-f.queue:
-			f.gather(p)
-			f.flush()
+		case f.kick <- struct{}{}:
 		default:
-			return
 		}
+	}
+}
+
+// next writes what waits, as far as one commit takes it; false when nothing does.
+func (f *flusher) next() bool {
+	select {
+	case p := <-f.queue:
+		f.gather(p)
+		f.flush()
+		return true
+	default:
+		return false
 	}
 }
 

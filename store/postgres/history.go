@@ -80,12 +80,12 @@ func (p *pending) withdraw() bool { return p.owner.CompareAndSwap(waiting, withd
 
 // historyWriter owns the flushers and their queues.
 type historyWriter struct {
-	store   *Store
-	queues  []chan *pending
-	free    sync.Pool
-	closing chan struct{} // closed first: nothing new
-	stopped chan struct{} // closed last: no flusher runs
-	once    sync.Once
+	store    *Store
+	flushers []*flusher
+	free     sync.Pool
+	closing  chan struct{} // closed first: nothing new
+	stopped  chan struct{} // closed last: no flusher runs
+	once     sync.Once
 
 	// ctx ends every flush, when closing takes too long.
 	ctx    context.Context //nolint:containedctx // the flushers' own, not a caller's
@@ -99,19 +99,19 @@ func newHistoryWriter(s *Store) *historyWriter {
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for range s.cfg.History.Flushers {
-		w.queues = append(w.queues, make(chan *pending, s.cfg.History.Queue))
+		w.flushers = append(w.flushers, newFlusher(w, make(chan *pending, s.cfg.History.Queue)))
 	}
 	return w
 }
 
 // start starts the flushers; close waits for them.
 func (w *historyWriter) start() {
-	var flushers sync.WaitGroup
-	for _, queue := range w.queues {
-		flushers.Go(newFlusher(w, queue).run)
+	var running sync.WaitGroup
+	for _, f := range w.flushers {
+		running.Go(f.run)
 	}
 	go func() {
-		flushers.Wait()
+		running.Wait()
 		close(w.stopped)
 	}()
 }
@@ -128,8 +128,9 @@ func (w *historyWriter) append(ctx context.Context, m store.Message) verdict {
 	p.owner.Store(waiting)
 	p.overdue.Reset(w.store.cfg.Timeout)
 	room := binary.BigEndian.Uint64(m.Room[8:])
+	f := w.flushers[room%uint64(len(w.flushers))]
 	select {
-	case w.queues[room%uint64(len(w.queues))] <- p:
+	case f.queue <- p:
 	case <-w.closing:
 		return w.answer(p, verdict{err: ErrClosed})
 	case <-ctx.Done():
@@ -137,6 +138,7 @@ func (w *historyWriter) append(ctx context.Context, m store.Message) verdict {
 	case <-p.overdue.C:
 		return w.answer(p, verdict{err: context.DeadlineExceeded})
 	}
+	f.lead()
 	select {
 	case v := <-p.done:
 		return w.answer(p, v)
@@ -171,8 +173,8 @@ func (w *historyWriter) recycle(p *pending) {
 
 // depth is how many messages wait.
 func (w *historyWriter) depth() (n int) {
-	for _, q := range w.queues {
-		n += len(q)
+	for _, f := range w.flushers {
+		n += len(f.queue)
 	}
 	return n
 }
