@@ -262,6 +262,18 @@ func (j *JetStream) disconnect() {
 
 var errNotConnected = errors.New("not connected to NATS")
 
+// AwaitRecent returns when the newest rows are back in memory, or nothing more can be
+// read back, or ctx ends. Until then replays read the streams, which is much slower: a
+// node waits a little before it lets all its clients resume at once.
+func (j *JetStream) AwaitRecent(ctx context.Context) error {
+	select {
+	case <-j.warmed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Ready implements Inboxes.
 func (j *JetStream) Ready() error {
 	select {

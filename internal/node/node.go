@@ -95,8 +95,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 }
 
 const (
-	closeTimeout = 20 * time.Second // of a bring-up that failed
-	pingTimeout  = 2 * time.Second  // of the database, for one readiness check
+	closeTimeout  = 20 * time.Second // of a bring-up that failed
+	recentTimeout = 3 * time.Second  // for recent rows to be read back, before clients are let in
+	pingTimeout   = 2 * time.Second  // of the database, for one readiness check
 )
 
 // Close ends everything in the order of DESIGN section 7: not ready, no new
@@ -254,7 +255,12 @@ func (n *Node) startInboxes(ctx context.Context) error {
 		return err
 	}
 	n.onClose("inboxes", n.inboxes.Close)
-	return nil
+	waiting, cancel := context.WithTimeout(ctx, recentTimeout)
+	defer cancel()
+	if err := n.inboxes.AwaitRecent(waiting); err != nil && ctx.Err() == nil {
+		n.log.Info("serving before all recent rows are in memory; replays are slower until they are")
+	}
+	return ctx.Err()
 }
 
 func (n *Node) startCluster(ctx context.Context) error {
