@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -112,7 +113,7 @@ func checkLease(_ context.Context, a *attempt) *refusal {
 func checkRoster(ctx context.Context, a *attempt) *refusal {
 	found, err := a.session.room.currentRoster(ctx, a.session.relay.cfg.Store)
 	if err != nil {
-		a.session.relay.log.Warn("roster could not be looked up", "room_id", a.session.room.id, "error", err)
+		a.session.relay.log.warn("roster could not be looked up", slog.Any("room_id", a.session.room.id), slog.Any("error", err))
 		return &refusal{code: wire.Unavailable}
 	}
 	if _, current := found.role(a.session.identity.Participant); !current {

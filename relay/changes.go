@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -96,7 +97,7 @@ func (r *Relay) recheckBatch(tenant uuid.UUID, sessions []*session) {
 	valid, err := r.cfg.Store.ValidCredentials(r.ctx, tenant, ids)
 	if err != nil {
 		if r.ctx.Err() == nil {
-			r.log.Warn("credentials could not be checked again", "error", err)
+			r.log.warn("credentials could not be checked again", slog.Any("error", err))
 		}
 		return
 	}

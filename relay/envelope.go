@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -66,7 +67,7 @@ func (a *attempt) store(ctx context.Context) *refusal {
 		Room: a.session.room.id, To: a.to, Payload: a.envelope.Raw, Received: a.now,
 	})
 	if err != nil {
-		r.log.Warn("inboxes could not be written", "room_id", a.session.room.id, "error", err)
+		r.log.warn("inboxes could not be written", slog.Any("room_id", a.session.room.id), slog.Any("error", err))
 		return &refusal{code: failed}
 	}
 	a.queued(ids)
@@ -94,7 +95,7 @@ func (a *attempt) append(ctx context.Context, id string) (store.Appended, *refus
 	if errors.As(err, &typed) && historyRefusals[typed.Code] {
 		return appended, &refusal{code: typed.Code}
 	}
-	r.log.Warn("history could not be written", "room_id", a.session.room.id, "error", err)
+	r.log.warn("history could not be written", slog.Any("room_id", a.session.room.id), slog.Any("error", err))
 	return appended, &refusal{code: wire.Unavailable}
 }
 

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/peerrelay/peerrelay/store"
@@ -65,7 +66,7 @@ func (s *session) authenticate(token store.TokenHash, direct bool) bool {
 		s.refuseHello()
 		return false
 	case err != nil:
-		r.log.Warn("hello could not be looked up", "error", err)
+		r.log.warn("hello could not be looked up", slog.Any("error", err))
 		s.refuse(wire.CloseQuota, string(wire.Unavailable), "unavailable")
 		return false
 	case !r.cfg.Lease.Held():

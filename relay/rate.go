@@ -92,18 +92,3 @@ func (r *rates) sweep(now time.Time) {
 		}
 	}
 }
-
-// logLimit lets a bounded number of log lines a second through.
-type logLimit struct {
-	mu sync.Mutex
-	b  bucket
-	n  float64
-}
-
-func newLogLimit(perSecond int) *logLimit { return &logLimit{n: float64(perSecond)} }
-
-func (l *logLimit) allow(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.take(now, l.n, l.n)
-}

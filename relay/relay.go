@@ -101,7 +101,7 @@ func (c Config) withDefaults() Config {
 // of the inboxes' live feed and the Applier of the cluster's changes.
 type Relay struct {
 	cfg     Config
-	log     *slog.Logger
+	log     *limitedLog
 	metrics *metrics
 
 	ctx    context.Context // ends when the relay closes; never carries values
@@ -111,11 +111,10 @@ type Relay struct {
 	// authenticates again after it has joined its room.
 	changes atomic.Uint64
 
-	hub      *hub
-	rates    *rates
-	replays  *workers
-	hellos   chan struct{} // semaphore
-	unknowns *logLimit
+	hub     *hub
+	rates   *rates
+	replays *workers
+	hellos  chan struct{} // semaphore
 
 	stopped sync.WaitGroup
 }
@@ -127,14 +126,13 @@ func New(cfg Config) (*Relay, error) {
 	}
 	cfg = cfg.withDefaults()
 	r := &Relay{
-		cfg:      cfg,
-		log:      cfg.Logger,
-		metrics:  newMetrics(cfg.Registerer),
-		hub:      newHub(),
-		rates:    newRates(cfg.EnvelopesPerSecond),
-		replays:  newWorkers(cfg.ReplayWorkers),
-		hellos:   make(chan struct{}, cfg.AuthenticateWorkers),
-		unknowns: newLogLimit(10),
+		cfg:     cfg,
+		log:     newLimitedLog(cfg.Logger),
+		metrics: newMetrics(cfg.Registerer),
+		hub:     newHub(),
+		rates:   newRates(cfg.EnvelopesPerSecond),
+		replays: newWorkers(cfg.ReplayWorkers),
+		hellos:  make(chan struct{}, cfg.AuthenticateWorkers),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.stopped.Add(2)

@@ -2,7 +2,7 @@ package relay
 
 import (
 	"errors"
-	"time"
+	"log/slog"
 
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/wire"
@@ -246,9 +246,7 @@ func (s *session) lostLink(step string, err error) {
 	if s.isClosed() {
 		return
 	}
-	if s.relay.unknowns.allow(time.Now()) {
-		s.relay.log.Warn("connection closed for want of its inbox", "step", step,
-			"participant_id", s.identity.Participant, "error", err)
-	}
+	s.relay.log.warn("connection closed for want of its inbox", slog.String("step", step),
+		slog.Any("participant_id", s.identity.Participant), slog.Any("error", err))
 	s.close(wire.CloseGoingAway, wire.ReasonLink)
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,9 +101,7 @@ func (s *session) unknown(frameType string) {
 	if !s.quiet() {
 		return
 	}
-	if s.relay.unknowns.allow(time.Now()) {
-		s.relay.log.Info("unknown frame", "participant_id", s.identity.Participant, "frame_type", frameType)
-	}
+	s.relay.log.info("unknown frame", slog.Any("participant_id", s.identity.Participant), slog.String("frame_type", frameType))
 	s.sendError(wire.UnknownFrame, frameType, "the relay does not know this type; an envelope is sent as a frame of its own, without a type")
 }
 
