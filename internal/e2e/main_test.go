@@ -5,7 +5,11 @@ package e2e_test
 import (
 	"testing"
 
+	"github.com/peerrelay/peerrelay/internal/testkit"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	testkit.RunChild()
+	pgtest.Main(m)
+}

@@ -17,7 +17,10 @@ import (
 )
 
 // patience bounds every wait of these tests; none of them measures time.
-const patience = 20 * time.Second
+const (
+	patience = 20 * time.Second
+	poll     = 10 * time.Millisecond
+)
 
 // peer is a participant's connection in a test.
 type peer struct {

@@ -39,10 +39,12 @@ type Config struct {
 	NATSListen  string // of the embedded NATS, for the nats command line; default 127.0.0.1:0
 	NATSCreds   string // credentials file for NATSURL
 
-	InboxShards   int    // default 32
-	InboxSync     string // default SyncEverySecond
-	InboxReplicas int    // default 1
-	RecentBytes   int64  // default 256 MiB; negative: none
+	InboxShards   int           // default 32
+	InboxSync     string        // default SyncEverySecond
+	InboxReplicas int           // default 1
+	RecentBytes   int64         // default 256 MiB; negative: none
+	InboxAge      time.Duration // rows older than this are gone; default 24 h
+	InboxTimeout  time.Duration // of one write; default 5 s
 
 	AllowDevelopment   bool
 	EnvelopesPerSecond int // of one participant; default 20
@@ -55,8 +57,10 @@ type Config struct {
 	HistoryAge         time.Duration
 	StoreTimeout       time.Duration // of one database call; default 5 s
 	PingInterval       time.Duration
+	HelloTimeout       time.Duration // from the upgrade to the hello; default 10 s
+	MessageTimeout     time.Duration // from a message's first byte to its last; default 10 s
 
-	Logger *slog.Logger
+	Logger *slog.Logger `json:"-"`
 }
 
 func (c Config) withDefaults() Config {

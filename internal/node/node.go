@@ -241,15 +241,17 @@ func (n *Node) startInboxes(ctx context.Context) error {
 	}
 	var err error
 	n.inboxes, err = inbox.Open(ctx, inbox.Config{
-		Dial:        n.dial,
-		Sink:        &n.late,
-		Mode:        mode,
-		SyncAlways:  n.cfg.InboxSync == SyncAlways,
-		Shards:      n.cfg.InboxShards,
-		Replicas:    n.cfg.InboxReplicas,
-		RecentBytes: n.cfg.RecentBytes,
-		Logger:      n.log,
-		Registerer:  n.registry,
+		Dial:         n.dial,
+		Sink:         &n.late,
+		Mode:         mode,
+		SyncAlways:   n.cfg.InboxSync == SyncAlways,
+		Shards:       n.cfg.InboxShards,
+		Replicas:     n.cfg.InboxReplicas,
+		RecentBytes:  n.cfg.RecentBytes,
+		MaxAge:       n.cfg.InboxAge,
+		WriteTimeout: n.cfg.InboxTimeout,
+		Logger:       n.log,
+		Registerer:   n.registry,
 	})
 	if err != nil {
 		return err
@@ -312,7 +314,10 @@ func (n *Node) startFront(context.Context) error {
 		Logger:     n.log,
 		Registerer: n.registry,
 		Origins:    n.cfg.Origins,
-		Limits:     front.Limits{Conns: n.cfg.NodeConns, PreAuthPerAddr: n.cfg.AddressConns},
+		Limits: front.Limits{
+			Conns: n.cfg.NodeConns, PreAuthPerAddr: n.cfg.AddressConns,
+			HelloTimeout: n.cfg.HelloTimeout, MessageTimeout: n.cfg.MessageTimeout,
+		},
 	})
 	if err != nil {
 		return err

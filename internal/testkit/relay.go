@@ -66,15 +66,51 @@ func Database(url string) Option { return func(c *node.Config) { c.DatabaseURL =
 // NodeID names the node.
 func NodeID(id string) Option { return func(c *node.Config) { c.NodeID = id } }
 
-// Relay is a relay under test.
+// ParticipantConns bounds the connections of one participant.
+func ParticipantConns(n int) Option { return func(c *node.Config) { c.ParticipantConns = n } }
+
+// AddressConns bounds the sockets of one address before hello.
+func AddressConns(n int) Option { return func(c *node.Config) { c.AddressConns = n } }
+
+// HelloTimeout is how long a socket may be open without a hello.
+func HelloTimeout(d time.Duration) Option { return func(c *node.Config) { c.HelloTimeout = d } }
+
+// MessageTimeout is how long one message may take to arrive.
+func MessageTimeout(d time.Duration) Option { return func(c *node.Config) { c.MessageTimeout = d } }
+
+// InboxAge sets how long rows are retained.
+func InboxAge(d time.Duration) Option { return func(c *node.Config) { c.InboxAge = d } }
+
+// InboxTimeout bounds one write into inboxes.
+func InboxTimeout(d time.Duration) Option { return func(c *node.Config) { c.InboxTimeout = d } }
+
+// Logger is where the relay logs to, instead of the test's output.
+func Logger(log *slog.Logger) Option { return func(c *node.Config) { c.Logger = log } }
+
+// Relay is a relay under test, in the test's process or in one of its own.
 type Relay struct {
 	cfg      node.Config
-	node     *node.Node
+	node     *node.Node // nil while stopped, or in a process of its own
+	child    *child     // nil but in a process of its own
+	apart    bool
+	private  string // address of the metrics
 	operator *http.Client
 }
 
 // Start runs a relay until the test ends.
 func Start(t testing.TB, options ...Option) *Relay {
+	t.Helper()
+	return start(t, false, options)
+}
+
+// StartApart runs a relay in a process of its own, which can be killed. The test's
+// TestMain has to begin with RunChild.
+func StartApart(t testing.TB, options ...Option) *Relay {
+	t.Helper()
+	return start(t, true, options)
+}
+
+func start(t testing.TB, apart bool, options []Option) *Relay {
 	t.Helper()
 	cfg := node.Config{
 		Version:       "test",
@@ -93,7 +129,7 @@ func Start(t testing.TB, options ...Option) *Relay {
 	if cfg.DatabaseURL == "" {
 		cfg.DatabaseURL = pgtest.URL(t)
 	}
-	s := &Relay{cfg: cfg}
+	s := &Relay{cfg: cfg, apart: apart}
 	s.StartAgain(t)
 	t.Cleanup(func() { s.Stop(t) })
 	return s
@@ -102,13 +138,25 @@ func Start(t testing.TB, options ...Option) *Relay {
 // StartAgain starts a stopped relay on its data.
 func (s *Relay) StartAgain(t testing.TB) {
 	t.Helper()
+	require.NoError(t, s.TryStart(t))
+}
+
+// TryStart is StartAgain for data that a relay may refuse.
+func (s *Relay) TryStart(t testing.TB) error {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*patience)
 	defer cancel()
-	var err error
-	s.node, err = node.Start(ctx, s.cfg)
-	require.NoError(t, err)
 	// The same port again, so that URLs stay true.
-	s.cfg.Listen = s.node.Addr().String()
+	if s.apart {
+		s.child = startChild(t, childRelay, s.cfg, nil)
+		s.cfg.Listen, s.private = s.child.ready.Listen, s.child.ready.Metrics
+	} else {
+		var err error
+		if s.node, err = node.Start(ctx, s.cfg); err != nil {
+			return err
+		}
+		s.cfg.Listen, s.private = s.node.Addr().String(), s.node.MetricsAddr().String()
+	}
 	socket := filepath.Join(s.cfg.Data, "relay.sock")
 	s.operator = &http.Client{
 		Timeout: patience,
@@ -117,11 +165,17 @@ func (s *Relay) StartAgain(t testing.TB) {
 			return d.DialContext(ctx, "unix", socket)
 		}},
 	}
+	return nil
 }
 
 // Stop shuts the relay down in order. Stopping a stopped one does nothing.
 func (s *Relay) Stop(t testing.TB) {
 	t.Helper()
+	if s.child != nil {
+		s.operator.CloseIdleConnections()
+		s.child.terminate(t)
+		s.child = nil
+	}
 	if s.node == nil {
 		return
 	}
@@ -130,6 +184,13 @@ func (s *Relay) Stop(t testing.TB) {
 	defer cancel()
 	require.NoError(t, s.node.Close(ctx))
 	s.node = nil
+}
+
+// Kill ends the process of a relay of StartApart with SIGKILL.
+func (s *Relay) Kill() {
+	s.operator.CloseIdleConnections()
+	s.child.kill()
+	s.child = nil
 }
 
 // Restart stops and starts.
@@ -151,13 +212,13 @@ func (s *Relay) RestartWithout(t testing.TB, path string) {
 }
 
 // Addr is the public listener's address.
-func (s *Relay) Addr() string { return s.node.Addr().String() }
+func (s *Relay) Addr() string { return s.cfg.Listen }
 
 // RelayURL is the WebSocket's URL.
 func (s *Relay) RelayURL() string { return "ws://" + s.Addr() + "/v1/relay" }
 
 // Data is the data folder.
-func (s *Relay) Data() string { return s.node.Data() }
+func (s *Relay) Data() string { return s.cfg.Data }
 
 // ContextFile is the nats command line's context.
 func (s *Relay) ContextFile() string { return s.node.ContextFile() }
@@ -306,7 +367,7 @@ func (s *Relay) Metric(t testing.TB, name string, labels ...string) float64 {
 
 func (s *Relay) metrics(t testing.TB) map[string]*dto.MetricFamily {
 	t.Helper()
-	response, err := http.Get("http://" + s.node.MetricsAddr().String() + "/metrics")
+	response, err := http.Get("http://" + s.private + "/metrics")
 	require.NoError(t, err)
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
