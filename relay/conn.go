@@ -15,6 +15,14 @@ type Conn interface {
 	// queue_full.
 	Send(msg []byte) bool
 
+	// Queue is Send without the writing, for frames that belong together and share
+	// one write. Flush, Send and the end of a Message call write them; one of these
+	// must follow.
+	Queue(msg []byte) bool
+
+	// Flush writes what Queue left.
+	Flush()
+
 	// Close sends what is queued, then a close frame, and ends the connection
 	// within a bounded time whatever the peer does. Nothing that follows in the
 	// read buffer is handed over. Only the first call counts. With

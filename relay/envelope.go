@@ -120,7 +120,7 @@ func (a *attempt) queued(ids []wire.StreamID) {
 	frame := frameBuffers.get()
 	for i, id := range ids {
 		*frame = wire.AppendQueued((*frame)[:0], a.envelope.ID, id, wire.UUID(a.to[i]))
-		if !a.session.send(*frame) {
+		if !a.session.reply(*frame) {
 			break
 		}
 	}

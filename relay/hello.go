@@ -46,7 +46,7 @@ func (s *session) hello(frame *wire.ClientFrame) {
 	s.since = now
 	s.relay.metrics.hellos.WithLabelValues("welcome").Inc()
 	s.relay.cfg.Presence.Seen(s.identity.Participant, now, 0)
-	s.send(wire.AppendWelcome(nil, wire.UUID(s.identity.Participant), wire.UUID(s.identity.Room)))
+	s.reply(wire.AppendWelcome(nil, wire.UUID(s.identity.Participant), wire.UUID(s.identity.Room)))
 	s.beat.start(now, s.relay.cfg.PingInterval)
 }
 

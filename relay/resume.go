@@ -133,6 +133,7 @@ func (p *replay) step() {
 	case p.limit > 0 && p.rows >= p.limit:
 		p.complete(true)
 	default:
+		s.conn.Flush()
 		s.conn.WhenDrained(drainBytes, func() { s.relay.replays.run(p.step) })
 	}
 }
@@ -156,7 +157,7 @@ func (p *replay) send(rows []inbox.Row) error {
 			continue
 		}
 		p.rows++
-		if !s.send(*frame) {
+		if s.isClosed() || !s.conn.Queue(*frame) {
 			break
 		}
 	}
@@ -171,6 +172,7 @@ func (p *replay) complete(more bool) {
 	f := &s.feed
 	f.mu.Lock()
 	if p.live {
+		s.conn.Flush()
 		if f.held != nil {
 			f.releaseLocked(s, p.incarnation, p.upto)
 		}

@@ -144,9 +144,17 @@ func (s *session) send(frame []byte) bool {
 	return s.conn.Send(frame)
 }
 
+// reply queues a frame from within Message, at the end of which it is written.
+func (s *session) reply(frame []byte) bool {
+	if s.isClosed() {
+		return false
+	}
+	return s.conn.Queue(frame)
+}
+
 func (s *session) sendError(code wire.Code, frameType, detail string) {
 	s.relay.metrics.errors.WithLabelValues(string(code)).Inc()
-	s.send(wire.AppendError(nil, code, frameType, detail))
+	s.reply(wire.AppendError(nil, code, frameType, detail))
 }
 
 // nack sends the one verdict of an envelope that was refused.
@@ -156,5 +164,5 @@ func (s *session) nack(kind string, envelopeID []byte, code wire.Code) {
 	}
 	s.relay.metrics.nacks.WithLabelValues(string(code)).Inc()
 	s.relay.metrics.envelopes.WithLabelValues(kind, "nack").Inc()
-	s.send(wire.AppendNack(nil, envelopeID, code))
+	s.reply(wire.AppendNack(nil, envelopeID, code))
 }

@@ -55,6 +55,7 @@ func (t *blockingTransport) read(c *conn) {
 	}
 	c.restDecoder(0)
 	for {
+		c.Flush() // what the messages of this turn queued
 		c.setTurn(turnIdle)
 		n, err := t.nc.Read(space)
 		if c.setTurn(turnRunning) {
@@ -101,6 +102,7 @@ func (t *blockingTransport) flush(*conn) {}
 
 // throttle implements transport: when half a queue waits, the writer goes first.
 func (t *blockingTransport) throttle(c *conn) {
+	c.Flush()
 	for {
 		c.mu.Lock()
 		room := c.closing || int(c.out.frames) <= c.front.limits.QueueFrames/2

@@ -85,7 +85,31 @@ func (c *conn) RemoteAddr() netip.AddrPort { return c.addr }
 func (c *conn) Send(msg []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.sendLocked(ws.OpText, msg)
+}
+
+// Queue implements relay.Conn.
+func (c *conn) Queue(msg []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.pushLocked(ws.OpText, msg)
+}
+
+// Flush implements relay.Conn.
+func (c *conn) Flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closing && len(c.out.pending()) > 0 {
+		c.io.wake(c)
+	}
+}
+
+func (c *conn) sendLocked(op ws.OpCode, payload []byte) bool {
+	if !c.pushLocked(op, payload) {
+		return false
+	}
+	c.io.wake(c)
+	return true
 }
 
 func (c *conn) pushLocked(op ws.OpCode, payload []byte) bool {
@@ -107,7 +131,6 @@ func (c *conn) pushLocked(op ws.OpCode, payload []byte) bool {
 	}
 	c.out.push(&c.front.buffers, op, payload)
 	c.front.metrics.framesOut.Add(1)
-	c.io.wake(c)
 	return true
 }
 
@@ -268,7 +291,7 @@ func (c *conn) handle(ev event) bool {
 	case flood:
 		c.closeLocked(wire.ClosePolicy, wire.ReasonFlood)
 	case ev.kind == eventPing:
-		c.pushLocked(ws.OpPong, ev.data)
+		c.sendLocked(ws.OpPong, ev.data)
 	case ev.kind == eventClose:
 		c.answerCloseLocked(ev.code)
 	case ev.kind == eventError:

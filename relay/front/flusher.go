@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// flusher writes what waits on connections, all of one connection's frames in one
-// write. A lone frame leaves at once. When there are very many, socket writes are
-// most of the server's work, so it gathers for a moment before it writes: the
-// answer to an envelope and what others sent meanwhile then share one.
+// flusher decides when what waits on connections is written. A lone frame leaves at
+// once, by whoever sends it: waking another goroutine for it would cost more than the
+// write. When there are very many, socket writes are most of the server's work, so
+// frames are gathered for a moment and written by goroutines of the flusher: the
+// answer to an envelope and what others sent meanwhile then share one write.
 type flusher struct {
 	gathering atomic.Bool
+	writes    atomic.Int64 // since the front began
+	sampled   atomic.Int64 // when the last gatherSample writes were counted, in Unix nanoseconds
 
 	mu    sync.Mutex
 	dirty []*conn // each at most once; from head on
 	head  int
-	count int       // connections added since
-	since time.Time // when the last gatherSample began
 
 	wake    chan struct{}
 	gather  chan struct{}
@@ -27,7 +28,7 @@ type flusher struct {
 
 const (
 	gatherFor     = time.Millisecond
-	gatherSample  = 256                   // added within gatherWithin: gather
+	gatherSample  = 256                   // written within gatherWithin: gather
 	gatherWithin  = 10 * time.Millisecond // 25,600 writes a second
 	gatherAtLeast = 8                     // fewer gathered: stop
 )
@@ -51,7 +52,6 @@ func (f *flusher) add(c *conn) {
 	c.dirty = true
 	f.mu.Lock()
 	f.dirty = append(f.dirty, c)
-	f.sample()
 	f.mu.Unlock()
 	if !f.gathering.Load() {
 		f.signal()
@@ -63,16 +63,15 @@ func (f *flusher) add(c *conn) {
 	}
 }
 
-// sample looks how fast connections are added. The caller holds the lock.
+// sample counts a write, and looks how fast they come.
 func (f *flusher) sample() {
-	if f.count++; f.count < gatherSample {
+	if f.writes.Add(1)%gatherSample != 0 {
 		return
 	}
-	now := time.Now()
-	if now.Sub(f.since) < gatherWithin {
+	now := time.Now().UnixNano()
+	if now-f.sampled.Swap(now) < int64(gatherWithin) {
 		f.gathering.Store(true)
 	}
-	f.count, f.since = 0, now
 }
 
 // runGather wakes the writers some time after the first connection was added.

@@ -7,6 +7,7 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/stretchr/testify/require"
 
+	"github.com/peerrelay/peerrelay/relay/front"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -123,5 +124,41 @@ func TestPeerCloses(t *testing.T) {
 		require.Equal(t, ws.OpClose, f.Header.OpCode)
 		require.Empty(t, f.Payload)
 		c.requireEnd()
+	})
+}
+
+// What a Message call queues is written at its end, in order with what is sent; what
+// is queued elsewhere waits for Flush or the next Send.
+func TestQueueIsWrittenAtTheEndOfTheMessage(t *testing.T) {
+	t.Parallel()
+	forEachPath(t, func(t *testing.T, p path) {
+		h := &echo{onMsg: func(p *echoPeer, msg []byte) bool {
+			p.conn.Queue(append([]byte("1 "), msg...))
+			p.conn.Queue(append([]byte("2 "), msg...))
+			if string(msg) == "sent" {
+				p.conn.Send([]byte("3"))
+			}
+			return true
+		}}
+		c := startServer(t, p, func(config *front.Config) { config.Handler = h }).dial(t)
+		c.write(join(text("a"), text("sent"), text("b")))
+		for _, want := range []string{"1 a", "2 a", "1 sent", "2 sent", "3", "1 b", "2 b"} {
+			c.requireText(want)
+		}
+		conn := h.peer(t, 0).conn
+		require.True(t, conn.Queue([]byte("later")))
+		conn.Flush()
+		c.requireText("later")
+		require.True(t, conn.Queue([]byte("first")))
+		require.True(t, conn.Send([]byte("second")))
+		c.requireText("first")
+		c.requireText("second")
+		conn.Flush() // nothing waits
+		require.True(t, conn.Queue([]byte("last")))
+		conn.Close(wire.CloseFrozen, wire.ReasonFrozen)
+		c.requireText("last")
+		c.requireClose(wire.CloseFrozen, wire.ReasonFrozen)
+		require.False(t, conn.Queue([]byte("too late")))
+		conn.Flush()
 	})
 }

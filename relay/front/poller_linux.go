@@ -309,8 +309,11 @@ func (p *poller) endTurn(c *conn) {
 	if c.leaving {
 		c.goAwayLocked()
 	}
-	if c.closing || !p.front.flusher.gathering.Load() {
+	switch {
+	case c.closing:
 		p.flush(c)
+	case len(c.out.pending()) > 0:
+		p.wake(c)
 	}
 	if c.closing {
 		c.mu.Unlock()
@@ -331,7 +334,13 @@ func (p *poller) endTurn(c *conn) {
 }
 
 // wake implements transport.
-func (p *poller) wake(c *conn) { p.front.flusher.add(c) }
+func (p *poller) wake(c *conn) {
+	if c.closing || p.front.flusher.gathering.Load() {
+		p.front.flusher.add(c)
+		return
+	}
+	p.flush(c)
+}
 
 // throttle implements transport: flush is called wherever the queue is full.
 func (p *poller) throttle(*conn) {}
@@ -343,6 +352,7 @@ func (p *poller) flush(c *conn) {
 	}
 	for len(c.out.pending()) > 0 {
 		n, err := unix.Write(int(c.fd), c.out.pending())
+		p.front.flusher.sample()
 		if err == nil {
 			p.front.metrics.bytesOut.Add(int64(n))
 			c.out.begin(n)
