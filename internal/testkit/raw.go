@@ -3,6 +3,8 @@ package testkit
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -21,7 +23,16 @@ func (s *Relay) RawDial(t testing.TB) *Raw {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	ws, _, err := websocket.Dial(ctx, s.RelayURL(), nil)
+	// A small receive buffer, so that a test that stops reading is soon felt.
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, address)
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			err = tcp.SetReadBuffer(64 << 10)
+		}
+		return conn, err
+	}}
+	ws, _, err := websocket.Dial(ctx, s.RelayURL(), &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	require.NoError(t, err)
 	ws.SetReadLimit(wire.MaxServerMessage)
 	t.Cleanup(func() { _ = ws.CloseNow() })
