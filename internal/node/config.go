@@ -44,7 +44,7 @@ type Config struct {
 	InboxReplicas int           // default 1
 	RecentBytes   int64         // default 256 MiB; negative: none
 	InboxAge      time.Duration // rows older than this are gone; default 24 h
-	InboxTimeout  time.Duration // of one write; default 5 s
+	InboxTimeout  time.Duration // of one write, and of one step of a replay; default 5 s
 
 	AllowDevelopment   bool
 	EnvelopesPerSecond int // of one participant; default 20

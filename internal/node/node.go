@@ -250,6 +250,7 @@ func (n *Node) startInboxes(ctx context.Context) error {
 		RecentBytes:  n.cfg.RecentBytes,
 		MaxAge:       n.cfg.InboxAge,
 		WriteTimeout: n.cfg.InboxTimeout,
+		ReadTimeout:  n.cfg.InboxTimeout,
 		Logger:       n.log,
 		Registerer:   n.registry,
 	})

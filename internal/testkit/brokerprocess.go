@@ -36,6 +36,7 @@ func StartBrokerProcess(t testing.TB) *BrokerProcess {
 	t.Helper()
 	b := &BrokerProcess{config: brokerConfig{Dir: t.TempDir(), Port: freePort(t)}}
 	b.Start(t)
+	t.Cleanup(b.Kill)
 	return b
 }
 
@@ -61,7 +62,7 @@ func (b *BrokerProcess) URL() string { return "nats://" + b.Addr() }
 // Addr is its host and port.
 func (b *BrokerProcess) Addr() string { return fmt.Sprintf("127.0.0.1:%d", b.config.Port) }
 
-// Kill ends it with SIGKILL.
+// Kill ends it with SIGKILL. Killing a killed one does nothing.
 func (b *BrokerProcess) Kill() { b.child.kill() }
 
 // Pause makes it stand still, its connections open, until Continue.

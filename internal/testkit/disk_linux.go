@@ -20,6 +20,7 @@ func StartBrokerOnDisk(t testing.TB, bytes int) *BrokerProcess {
 	}
 	b := &BrokerProcess{config: brokerConfig{Dir: t.TempDir(), Port: freePort(t), Disk: bytes}, attributes: attributes}
 	b.Start(t)
+	t.Cleanup(b.Kill)
 	return b
 }
 

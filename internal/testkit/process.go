@@ -58,6 +58,7 @@ type childReady struct {
 	Metrics string `json:"metrics,omitempty"`
 }
 
+// startChild starts one. The caller ends it; it also ends with the test's process.
 func startChild(t testing.TB, kind string, config any, attributes *syscall.SysProcAttr) *child {
 	t.Helper()
 	encoded, err := json.Marshal(config)
@@ -72,7 +73,6 @@ func startChild(t testing.TB, kind string, config any, attributes *syscall.SysPr
 	require.NoError(t, err)
 	c.stdout = bufio.NewReader(stdout)
 	require.NoError(t, c.command.Start())
-	t.Cleanup(c.kill)
 	c.answer(t, &c.ready)
 	return c
 }
@@ -101,9 +101,6 @@ func (c *child) kill() {
 // terminate asks the process to end and demands that it ends well.
 func (c *child) terminate(t testing.TB) {
 	t.Helper()
-	if c.command.ProcessState != nil {
-		return // a cleanup has killed it
-	}
 	require.NoError(t, c.command.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, c.command.Wait())
 }

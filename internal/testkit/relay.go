@@ -81,7 +81,7 @@ func MessageTimeout(d time.Duration) Option { return func(c *node.Config) { c.Me
 // InboxAge sets how long rows are retained.
 func InboxAge(d time.Duration) Option { return func(c *node.Config) { c.InboxAge = d } }
 
-// InboxTimeout bounds one write into inboxes.
+// InboxTimeout bounds one write into inboxes and one step of a replay.
 func InboxTimeout(d time.Duration) Option { return func(c *node.Config) { c.InboxTimeout = d } }
 
 // Logger is where the relay logs to, instead of the test's output.
@@ -269,6 +269,12 @@ func (s *Relay) Join(t testing.TB, room, role string) Participant {
 	}
 	s.Call(t, http.MethodPost, "/v1/rooms/"+room+"/members", map[string]string{"role": role}, &answer)
 	return Participant{Room: room, ID: answer.ParticipantID, Credential: answer.Credential, CredentialID: answer.CredentialID}
+}
+
+// TryJoin is Join for a participant that may be refused.
+func (s *Relay) TryJoin(t testing.TB, room, role string) error {
+	t.Helper()
+	return s.call(t.Context(), http.MethodPost, "/v1/rooms/"+room+"/members", map[string]string{"role": role}, nil)
 }
 
 // Remove ends a membership.
