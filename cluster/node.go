@@ -179,6 +179,7 @@ func (n *Node) start(ctx context.Context) error {
 	n.wg.Go(func() { keeper.run(n.ctx) })
 	n.wg.Go(func() { n.reap(n.ctx) })
 	n.wg.Go(func() { n.resyncs(n.ctx) })
+	n.wg.Go(func() { n.keepPresence(n.ctx) })
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
@@ -95,4 +96,31 @@ func decodePresence(subject string, header nats.Header, data []byte) (Presence, 
 		Since:       time.UnixMilli(value.Since).UTC(),
 		RTT:         time.Duration(value.RTT) * time.Millisecond,
 	}, true
+}
+
+// presenceCheck is how many lease renewals pass between two looks for the bucket.
+const presenceCheck = 10
+
+// keepPresence makes the bucket of presence again where it is gone: it is in memory, and
+// a server that stores nothing else about it forgets it when its JetStream starts anew.
+func (n *Node) keepPresence(ctx context.Context) {
+	every := presenceCheck * n.cfg.RenewEvery
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	_, presence := n.cfg.bucketConfigs()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		attempt, cancel := context.WithTimeout(ctx, every)
+		_, err := n.js.Stream(attempt, presenceStream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			if _, err = n.js.CreateOrUpdateStream(attempt, presence); err == nil {
+				n.log.Warn("bucket of presence was gone and is made anew")
+			}
+		}
+		cancel()
+	}
 }

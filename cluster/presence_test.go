@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/cluster"
@@ -41,6 +42,21 @@ func TestPresence(t *testing.T) {
 	require.Empty(t, found)
 	_, err = two.Lookup(t.Context(), make([]uuid.UUID, 1001))
 	require.Error(t, err)
+}
+
+// The bucket is in memory: a broker that starts anew has none.
+func TestPresenceBucketGone(t *testing.T) {
+	b := newBroker(t)
+	node, _, nc := join(t, b.url())
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	require.NoError(t, js.DeleteStream(t.Context(), "KV_"+cluster.PresenceBucket))
+	here := uuid.New()
+	require.Eventually(t, func() bool {
+		require.NoError(t, node.PutPresence(cluster.Presence{Participant: here, Since: time.Now()}))
+		found, err := node.Lookup(t.Context(), []uuid.UUID{here})
+		return err == nil && len(found) == 1
+	}, soon, 20*time.Millisecond)
 }
 
 // An entry for each of very many idle connections must stay cheap.

@@ -77,6 +77,10 @@ type Server struct {
 	gate    *gate
 	started chan struct{} // closed when the server's Start has returned
 
+	jetStream server.JetStreamConfig // what it was started with
+	stopping  chan struct{}          // closed when the end begins
+	repaired  chan struct{}          // closed when nothing is repaired any more
+
 	closeOnce sync.Once
 	closed    chan struct{} // closed when nothing of the server runs any more
 }
@@ -97,6 +101,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{
 		log: cfg.Logger, lines: newServerLog(cfg.Logger), dir: filepath.Join(cfg.Dir, "nats"),
 		started: make(chan struct{}), closed: make(chan struct{}),
+		stopping: make(chan struct{}), repaired: make(chan struct{}),
 	}
 	if err := s.start(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
@@ -132,6 +137,12 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 	if err == nil {
 		err = s.writeFiles(cfg)
 	}
+	s.jetStream = server.JetStreamConfig{
+		MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir,
+		SyncInterval: opts.SyncInterval, SyncAlways: opts.SyncAlways,
+		Strict: !opts.NoJetStreamStrict, CompressOK: true,
+	}
+	go s.keepRepaired()
 	if err != nil {
 		s.shutdown()
 		<-s.closed
@@ -228,8 +239,8 @@ func (s *Server) URL() string { return s.ns.ClientURL() }
 func (s *Server) ContextFile() string { return filepath.Join(s.dir, "context.json") }
 
 // Healthy is nil while the server can store into every stream. After a failed write (a
-// full disk) a stream stores nothing and answers nothing until the server is started
-// again; what it had acknowledged is kept.
+// full disk) a stream stores nothing and answers nothing until JetStream is started anew,
+// which happens by itself once the disk takes data; what it had acknowledged is kept.
 func (s *Server) Healthy() error {
 	if err := s.lines.failure(); err != nil {
 		return fmt.Errorf("NATS: %w", err)
@@ -288,6 +299,8 @@ func (s *Server) shutdown() {
 		go func() {
 			defer close(s.closed)
 			<-s.started // the server can't be stopped while it starts: it races
+			close(s.stopping)
+			<-s.repaired
 			s.gate.close()
 			s.ns.Shutdown()
 			s.ns.WaitForShutdown()

@@ -33,7 +33,7 @@ const (
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperEnv); dir != "" {
 		if os.Getenv(fullDiskEnv) != "" {
-			limitFileSize()
+			fillDisk()
 		}
 		runHelper(dir)
 		return
@@ -282,10 +282,29 @@ func runHelper(dir string) {
 		cancel()
 		if err != nil {
 			fmt.Println("failed:", err, "healthy:", s.Healthy())
+			freeDisk()
+			fmt.Println("again:", publishAgain(js))
 			return
 		}
 		if _, err := fmt.Println(ack.Sequence); err != nil {
 			return
+		}
+	}
+}
+
+// publishAgain publishes until it is acknowledged, and returns the sequence.
+func publishAgain(js jetstream.JetStream) uint64 {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		ack, err := js.Publish(attempt, "inbox.00.a.b", []byte("acknowledged"))
+		cancel()
+		if err == nil {
+			return ack.Sequence
+		}
+		if ctx.Err() != nil {
+			panic(err)
 		}
 	}
 }
@@ -326,14 +345,26 @@ func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// limitFileSize stands in for a full disk: writing beyond fails in the same way.
-func limitFileSize() {
+// fillDisk limits the size of files, which stands in for a full disk: writing beyond
+// fails in the same way. freeDisk ends that.
+func fillDisk() {
 	signal.Ignore(syscall.SIGXFSZ)
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}); err != nil {
+	setFileSize(func(limit *syscall.Rlimit) { limit.Cur = 64 << 10 })
+}
+
+func freeDisk() { setFileSize(func(limit *syscall.Rlimit) { limit.Cur = limit.Max }) }
+
+func setFileSize(change func(*syscall.Rlimit)) {
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit)
+	change(&limit)
+	if err = errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)); err != nil {
 		panic(err)
 	}
 }
 
+// A stream whose write has failed is unhealthy, and stores again as soon as the disk
+// takes data, without a restart of the process.
 func TestFailedWrite(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -341,16 +372,21 @@ func TestFailedWrite(t *testing.T) {
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	require.Contains(t, lines[len(lines)-1], "failed: ")
-	require.Contains(t, lines[len(lines)-1], "healthy: NATS: JetStream stream 'RELAY > INBOX_00' write error")
+	failed, again := lines[len(lines)-2], lines[len(lines)-1]
+	require.Contains(t, failed, "failed: ")
+	require.Contains(t, failed, "healthy: NATS: JetStream stream 'RELAY > INBOX_00' write error")
 	require.Greater(t, len(lines), 100)
+	var sequence uint64
+	_, err = fmt.Sscanf(again, "again: %d", &sequence)
+	require.NoError(t, err)
+	require.Greater(t, sequence, uint64(len(lines)-2), "a sequence was used twice")
 
-	// What was acknowledged before is there, and the stream takes rows again.
+	// What was acknowledged is there, and the stream takes rows again.
 	s := start(t, natsd.Config{Dir: dir})
 	_, js := relayConn(t, s)
 	stream, err := js.Stream(t.Context(), "INBOX_00")
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, stream.CachedInfo().State.LastSeq, uint64(len(lines)-1))
+	require.GreaterOrEqual(t, stream.CachedInfo().State.LastSeq, sequence)
 	require.Equal(t, stream.CachedInfo().State.LastSeq, stream.CachedInfo().State.Msgs)
 	_, err = js.Publish(t.Context(), "inbox.00.a.b", []byte("more"))
 	require.NoError(t, err)
