@@ -89,12 +89,14 @@ func (a *attempt) append(ctx context.Context, id string) (store.Appended, *refus
 		Bytes:  a.envelope.Raw,
 	})
 	if err == nil {
+		r.history.stored()
 		return appended, nil
 	}
 	var typed *wire.Error
 	if errors.As(err, &typed) && historyRefusals[typed.Code] {
 		return appended, &refusal{code: typed.Code}
 	}
+	r.history.refused(time.Now())
 	r.log.warn("history could not be written", slog.Any("room_id", a.session.room.id), slog.Any("error", err))
 	return appended, &refusal{code: wire.Unavailable}
 }

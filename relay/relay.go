@@ -111,6 +111,7 @@ type Relay struct {
 	// authenticates again after it has joined its room.
 	changes atomic.Uint64
 
+	history writes
 	hub     *hub
 	rates   *rates
 	replays *workers

@@ -364,6 +364,7 @@ func (n *Node) checks() map[string]func() error {
 			defer cancel()
 			return n.store.Ping(ctx)
 		},
+		"history": n.core.Ready,
 		"inboxes": n.inboxes.Ready,
 		"lease":   n.cluster.Ready,
 	}
