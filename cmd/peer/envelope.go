@@ -74,11 +74,15 @@ func (*templateCommand) Help() string {
 
 // Run connects, so that the ids in the envelope are this participant's own.
 func (c *templateCommand) Run(ctx context.Context, con console) error {
+	address, err := c.address()
+	if err != nil {
+		return err
+	}
 	token, err := c.token(con)
 	if err != nil {
 		return err
 	}
-	conn, err := client.Dial(ctx, c.URL, client.Options{Token: token, Direct: c.Direct})
+	conn, err := client.Dial(ctx, address, client.Options{Token: token, Direct: c.Direct})
 	if err != nil {
 		return err
 	}

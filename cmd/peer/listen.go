@@ -48,6 +48,10 @@ func (c *listenCommand) Run(ctx context.Context, con console) error {
 	if c.Limit < 0 || c.Limit > wire.MaxResumeLimit {
 		return usageError{fmt.Sprintf("--limit is 1 to %d", wire.MaxResumeLimit)}
 	}
+	address, err := c.address()
+	if err != nil {
+		return err
+	}
 	token, err := c.token(con)
 	if err != nil {
 		return err
@@ -60,7 +64,7 @@ func (c *listenCommand) Run(ctx context.Context, con console) error {
 	}
 	l := &listening{
 		command: c, con: con, cursor: c.After, dial: func(ctx context.Context) (*client.Conn, error) {
-			return client.Dial(ctx, c.URL, client.Options{Token: token, Direct: c.Direct})
+			return client.Dial(ctx, address, client.Options{Token: token, Direct: c.Direct})
 		},
 		pause: firstPause,
 	}

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -103,6 +105,21 @@ type connection struct {
 	CredentialFile string `type:"path" env:"PEER_CREDENTIAL_FILE" placeholder:"FILE" help:"File that holds the credential; - is standard input."`
 	Credential     string `env:"PEER_CREDENTIAL" placeholder:"TOKEN" help:"The credential itself. Others on this machine can see command lines: prefer the file or the environment."`
 	Direct         bool   `help:"Ask for a development connection; the credential must be of that kind."`
+}
+
+// relayPath is where a relay answers; an address without a path means it.
+const relayPath = "/v1/relay"
+
+// address is the whole WebSocket address.
+func (c connection) address() (string, error) {
+	parsed, err := url.Parse(c.URL)
+	if err != nil || parsed.Host == "" || !slices.Contains([]string{"ws", "wss", "http", "https"}, parsed.Scheme) {
+		return "", usageError{fmt.Sprintf("--url %q is not a WebSocket address such as ws://127.0.0.1:8787%s", c.URL, relayPath)}
+	}
+	if parsed.Path == "" || parsed.Path == "/" {
+		parsed.Path = relayPath
+	}
+	return parsed.String(), nil
 }
 
 // maxCredential bounds a credential file; a token has 43 characters.

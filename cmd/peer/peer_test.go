@@ -154,11 +154,28 @@ func TestWrongUseExitsWithTwo(t *testing.T) {
 		{"listen", "--after", "yesterday"},
 		{"listen", "--limit", "501"},
 		{"send", "--kind", "shout", "--count", "1"},
+		{"send", "--count", "1", "envelopes.jsonl"},
+		{"listen", "--url", "127.0.0.1:8787"},
+		{"send", "--url", "ftp://127.0.0.1/v1/relay", "--count", "1"},
+		{"template", "--url", "ws:///v1/relay"},
 	} {
 		got := peer(t, "", args...)
 		require.Equal(t, exitUsage, got.code, "%v: %s", args, got.err)
 		require.NotEmpty(t, got.err)
 		require.Empty(t, got.out)
+	}
+}
+
+func TestAnAddressWithoutAPathMeansTheRelay(t *testing.T) {
+	for given, want := range map[string]string{
+		"ws://127.0.0.1:8787":                "ws://127.0.0.1:8787/v1/relay",
+		"wss://relay.example/":               "wss://relay.example/v1/relay",
+		"https://relay.example":              "https://relay.example/v1/relay",
+		"wss://relay.example/there/v1/relay": "wss://relay.example/there/v1/relay",
+	} {
+		got, err := connection{URL: given}.address()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
 	}
 }
 

@@ -59,16 +59,23 @@ func (c *sendCommand) Run(ctx context.Context, con console) error {
 	if c.Count < 0 || c.Rate < 0 || c.Recipients < 0 {
 		return usageError{"--count, --rate and --recipients are not negative"}
 	}
+	if c.Count > 0 && c.File != "-" {
+		return usageError{"--count makes test envelopes: it does not go with a file"}
+	}
 	next, closeInput, err := c.input(con)
 	if err != nil {
 		return err
 	}
 	defer closeInput()
+	address, err := c.address()
+	if err != nil {
+		return err
+	}
 	token, err := c.token(con)
 	if err != nil {
 		return err
 	}
-	conn, err := client.Dial(ctx, c.URL, client.Options{Token: token, Direct: c.Direct})
+	conn, err := client.Dial(ctx, address, client.Options{Token: token, Direct: c.Direct})
 	if err != nil {
 		return err
 	}
@@ -329,6 +336,9 @@ func (s *sending) finish(cause error) error {
 	}
 	if cause == nil && s.refused+unanswered > 0 {
 		return fmt.Errorf("%d sent, %d refused, %d without an answer", s.total, s.refused, unanswered)
+	}
+	if _, wrong := errors.AsType[usageError](cause); wrong {
+		return cause
 	}
 	if cause != nil {
 		return fmt.Errorf("%d sent, %d refused, %d without an answer: %w", s.total, s.refused, unanswered, cause)

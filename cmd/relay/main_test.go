@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", programs+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("DATA", server.Data())
 			env.Setenv("URL", "http://"+server.Addr())
+			env.Setenv("ADDRESS", server.Addr())
 			env.Setenv("TOKEN_FILE", filepath.Join(server.Data(), api.OperatorTokenFile))
 			env.Setenv("EMPTY_DATABASE", emptyDatabase)
 			return nil

@@ -55,7 +55,9 @@ func (c *MigrateCmd) Run(ctx context.Context, globals *Globals, con console) (er
 	}{latest}
 	return show(globals, con, answer, func(w io.Writer) {
 		fmt.Fprintf(w, "The database is at version %d.\n", answer.Version)
-		next(w, globals, con, "serve")
+		if c.DatabaseURL == "" || os.Getenv("RELAY_DATABASE_URL") != "" { // else the URL would be missing
+			next(w, globals, con, "serve")
+		}
 	})
 }
 

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,6 +74,9 @@ func newSecretFile(path string) (*secretFile, error) {
 		return new(secretFile), nil
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%s is there already and stays as it is: name another --credential-file, or remove it", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make the credential file: %w", err)
 	}

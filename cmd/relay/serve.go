@@ -22,8 +22,8 @@ import (
 type ServeCmd struct {
 	Role string `default:"all" enum:"all" env:"RELAY_ROLE" help:"What this process runs: all of it (front, API, NATS, PostgreSQL)."`
 
-	Listen        string   `default:"127.0.0.1:8787" env:"RELAY_LISTEN" placeholder:"ADDR" help:"Public listener: WebSocket at /v1/relay, API at /v1/, /healthz, /readyz."`
-	MetricsListen string   `default:"127.0.0.1:8788" env:"RELAY_METRICS_LISTEN" placeholder:"ADDR" help:"Metrics and profiles; 'off' for none. Never make it public."`
+	Listen        string   `default:"127.0.0.1:8787" env:"RELAY_LISTEN" help:"Public listener: WebSocket at /v1/relay, API at /v1/, /healthz, /readyz."`
+	MetricsListen string   `default:"127.0.0.1:8788" env:"RELAY_METRICS_LISTEN" help:"Metrics and profiles; 'off' for none. Never make it public."`
 	TLSCert       string   `name:"tls-cert" env:"RELAY_TLS_CERT" placeholder:"FILE" help:"Certificate of the public listener (PEM)."`
 	TLSKey        string   `name:"tls-key" env:"RELAY_TLS_KEY" placeholder:"FILE" help:"Its private key (PEM)."`
 	Origin        []string `env:"RELAY_ORIGIN" placeholder:"URL" help:"Web origin that may open the WebSocket, for example https://app.example. None by default; agents send no Origin."`
@@ -31,20 +31,20 @@ type ServeCmd struct {
 	DatabaseURL string `env:"RELAY_DATABASE_URL" placeholder:"URL" help:"An external PostgreSQL 15 or newer, instead of the managed one."`
 	NATSURL     string `name:"nats-url" env:"RELAY_NATS_URL" placeholder:"URL" help:"An external NATS with JetStream, instead of the embedded one."`
 	NATSCreds   string `name:"nats-creds" env:"RELAY_NATS_CREDS" placeholder:"FILE" help:"Credentials file for --nats-url."`
-	NATSListen  string `name:"nats-listen" default:"127.0.0.1:0" env:"RELAY_NATS_LISTEN" placeholder:"ADDR" help:"Where the embedded NATS listens for the nats command line; port 0 picks one and keeps it."`
+	NATSListen  string `name:"nats-listen" default:"127.0.0.1:0" env:"RELAY_NATS_LISTEN" help:"Where the embedded NATS listens for the nats command line; port 0 picks one and keeps it."`
 
-	InboxShards  int    `env:"RELAY_INBOX_SHARDS" default:"${inbox_shards}" placeholder:"N" help:"Streams that hold the inboxes; fixed when they are first created."`
+	InboxShards  int    `env:"RELAY_INBOX_SHARDS" default:"${inbox_shards}" help:"Streams that hold the inboxes; fixed when they are first created."`
 	InboxSync    string `env:"RELAY_INBOX_SYNC" default:"1s" enum:"1s,always" help:"When stored envelopes are on disk: within a second (1s), or before they are acknowledged (always)."`
-	NATSReplicas int    `name:"nats-replicas" env:"RELAY_NATS_REPLICAS" default:"1" placeholder:"N" help:"Copies of each stream in an external cluster."`
-	RecentBytes  int64  `env:"RELAY_RECENT_BYTES" default:"268435456" placeholder:"BYTES" help:"Memory for the newest inbox rows; -1 for none."`
+	NATSReplicas int    `name:"nats-replicas" env:"RELAY_NATS_REPLICAS" default:"1" help:"Copies of each stream in an external cluster."`
+	RecentBytes  int64  `env:"RELAY_RECENT_BYTES" default:"268435456" help:"Memory for the newest inbox rows; -1 for none."`
 
 	AllowDevelopment   bool          `env:"RELAY_ALLOW_DEVELOPMENT" help:"Accept development connections (hello with direct: true)."`
-	EnvelopesPerSecond int           `env:"RELAY_ENVELOPES_PER_SECOND" default:"20" placeholder:"N" help:"Envelopes one participant may send a second."`
-	ParticipantConns   int           `env:"RELAY_PARTICIPANT_CONNS" default:"8" placeholder:"N" help:"Connections of one participant."`
-	TenantConns        int           `env:"RELAY_TENANT_CONNS" default:"1024" placeholder:"N" help:"Connections of one tenant."`
-	NodeConns          int           `env:"RELAY_NODE_CONNS" default:"0" placeholder:"N" help:"Connections of this process; 0: as many as the open-files limit allows."`
-	AddressConns       int           `env:"RELAY_ADDRESS_CONNS" default:"256" placeholder:"N" help:"Sockets of one address that have not said hello."`
-	HistoryRows        int           `env:"RELAY_HISTORY_ROWS" default:"10000" placeholder:"N" help:"Session messages kept per room."`
+	EnvelopesPerSecond int           `env:"RELAY_ENVELOPES_PER_SECOND" default:"20" help:"Envelopes one participant may send a second."`
+	ParticipantConns   int           `env:"RELAY_PARTICIPANT_CONNS" default:"8" help:"Connections of one participant."`
+	TenantConns        int           `env:"RELAY_TENANT_CONNS" default:"1024" help:"Connections of one tenant."`
+	NodeConns          int           `env:"RELAY_NODE_CONNS" default:"0" help:"Connections of this process; 0: as many as the open-files limit allows."`
+	AddressConns       int           `env:"RELAY_ADDRESS_CONNS" default:"256" help:"Sockets of one address that have not said hello."`
+	HistoryRows        int           `env:"RELAY_HISTORY_ROWS" default:"10000" help:"Session messages kept per room."`
 	HistoryAge         time.Duration `env:"RELAY_HISTORY_AGE" default:"720h" help:"How long session messages are kept."`
 
 	LogLevel  string `env:"RELAY_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least level that is logged."`
@@ -69,6 +69,9 @@ const (
 
 // Run serves until SIGINT or SIGTERM.
 func (c *ServeCmd) Run(globals *Globals) error {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return usageError{"--tls-cert and --tls-key go together"}
+	}
 	tuneMemory()
 	log := c.logger(os.Stderr)
 	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -78,6 +81,9 @@ func (c *ServeCmd) Run(globals *Globals) error {
 	defer cancel()
 	began := time.Now()
 	n, err := node.Start(starting, c.config(globals, log))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w; another program listens there: choose other addresses with --listen and --metrics-listen", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -174,7 +180,7 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	}
 	fmt.Fprintf(&b, "\nNext, in another terminal:\n\n")
 	fmt.Fprintf(&b, "  %s%s room create\n", program, data)
-	fmt.Fprintf(&b, "  %s%s participant add --room ROOM_ID --role agent\n", program, data)
-	fmt.Fprintf(&b, "  bin/peer listen --url %s://%s/v1/relay --credential-file FILE\n\n", socket, address)
+	fmt.Fprintf(&b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program, data)
+	fmt.Fprintf(&b, "  bin/peer listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, address)
 	_, _ = io.WriteString(w, b.String())
 }
