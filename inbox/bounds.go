@@ -53,9 +53,22 @@ func (j *JetStream) boundsOfOwn(ctx context.Context, c *committer, key inboxKey,
 	return j.boundsOfShared(ctx, c, subject)
 }
 
-// boundsOfShared asks the leader for everything: the oldest row first and the
-// stream's last sequence at the end, so that rows written meanwhile do no harm.
+// boundsOfShared asks the leader for everything, again where a row came or went
+// between the questions. A newest row that stays unreadable is no empty inbox.
 func (j *JetStream) boundsOfShared(ctx context.Context, c *committer, subject string) (Bounds, error) {
+	for range boundsTries {
+		b, err := j.boundsOnce(ctx, c, subject)
+		if err != nil || (b.Oldest == 0) == (b.Newest == 0) {
+			return b, err
+		}
+	}
+	return Bounds{}, errors.New("the newest or the oldest row cannot be read")
+}
+
+// boundsTries is more than rows come and go between questions.
+const boundsTries = 10
+
+func (j *JetStream) boundsOnce(ctx context.Context, c *committer, subject string) (Bounds, error) {
 	var b Bounds
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
@@ -69,10 +82,6 @@ func (j *JetStream) boundsOfShared(ctx context.Context, c *committer, subject st
 	group.Go(func() error { return j.streamBounds(ctx, c, &b) })
 	if err := group.Wait(); err != nil {
 		return Bounds{}, err
-	}
-	if b.Oldest == 0 || b.Newest == 0 { // a row came or went between the questions
-		b.Oldest = max(b.Oldest, b.Newest)
-		b.Newest = b.Oldest
 	}
 	b.StreamLast = max(b.StreamLast, b.Newest)
 	if b.Incarnation != c.incarnation.Load() {

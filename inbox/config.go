@@ -45,6 +45,11 @@ type Config struct {
 	MaxRows  int           // newest rows kept per inbox; 0 means 500
 	MaxAge   time.Duration // rows older than this are gone; 0 means 24 h
 
+	// TailsFile is where the last sequences of the streams are noted, in a folder that
+	// exists, so that the next Open sees when a stream has lost its newest rows; for
+	// Embedded only. Empty for none.
+	TailsFile string
+
 	RecentBytes  int64 // memory for recent rows over all shards; 0 means 256 MiB, negative none
 	Readers      int   // connections for replays; 0 means 8
 	QueueLength  int   // messages waiting per shard before Write waits too; 0 means 4096

@@ -32,6 +32,7 @@ type JetStream struct {
 	stop        context.CancelFunc // ends what still waits
 	stopWarming context.CancelFunc
 	warmed      chan struct{}
+	tails       *tails // nil for none
 	wait        sync.WaitGroup
 }
 
@@ -66,7 +67,12 @@ func (j *JetStream) open(ctx, stopped context.Context) error {
 	if err != nil {
 		return err
 	}
-	infos, err := j.config.declareStreams(ctx, js)
+	if j.config.TailsFile != "" {
+		if j.tails, err = readTails(j.config.TailsFile); err != nil {
+			return err
+		}
+	}
+	infos, err := j.config.declareStreams(ctx, js, j.tails)
 	if err != nil {
 		return err
 	}
@@ -84,6 +90,12 @@ func (j *JetStream) open(ctx, stopped context.Context) error {
 	}
 	if err := flush(ctx, j.conn, j.config.WriteTimeout); err != nil {
 		return fmt.Errorf("subscribe to acknowledgements: %w", err)
+	}
+	if j.tails != nil { // on disk before the first row is
+		if err := j.tails.write(j.lastSequences(), false, true); err != nil {
+			return err
+		}
+		j.wait.Go(j.noteTails)
 	}
 	for _, c := range j.committers {
 		j.wait.Go(c.run)
@@ -239,6 +251,9 @@ func (j *JetStream) Close(ctx context.Context) error {
 		}
 		j.stop()
 		<-done
+		if j.tails != nil {
+			err = errors.Join(err, j.tails.write(j.lastSequences(), err == nil, false))
+		}
 		j.disconnect()
 	})
 	if err != nil {

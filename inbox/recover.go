@@ -317,6 +317,13 @@ func (c *committer) relearn(ctx context.Context, expected *expectation) error {
 	if err != nil {
 		return err
 	}
+	lastKnown := c.last
+	if incarnationOf(info) != c.incarnation.Load() {
+		lastKnown = 0
+	}
+	if info, err = c.config.renewIfShort(ctx, c.js, info, lastKnown); err != nil {
+		return err
+	}
 	if incarnation := incarnationOf(info); incarnation != c.incarnation.Load() {
 		c.logger.Error("inbox stream is another one than before: clients will resync",
 			"incarnation", incarnation, "before", c.incarnation.Load())
@@ -330,9 +337,6 @@ func (c *committer) relearn(ctx context.Context, expected *expectation) error {
 		c.restart(0, 1)
 	}
 	switch last := info.State.LastSeq; {
-	case last < c.last:
-		c.logger.Error("inbox stream has lost its newest rows", "last", last, "known", c.last)
-		c.restart(last, last+1)
 	case last > c.last && expected == nil && len(c.lost) == 0 && (c.recent == nil || last-c.last > readBackRows):
 		c.restart(last, last+1)
 	case last > c.last:
@@ -360,7 +364,7 @@ func (c *committer) streamInfo(ctx context.Context) (*jetstream.StreamInfo, erro
 		return nil, fmt.Errorf("stream info: %w", err)
 	}
 	c.logger.Error("inbox stream has vanished and is made anew: clients will resync")
-	return c.config.declareStream(ctx, c.js, c.shard, nil)
+	return c.config.declareStream(ctx, c.js, c.shard, nil, nil)
 }
 
 // readBack reads the rows after the last known one up to last: rows of this

@@ -44,7 +44,7 @@ func (c Config) streamConfig(shard int) jetstream.StreamConfig {
 
 // declareStreams makes the streams be what streamConfig says and returns their
 // state. It never deletes one and never changes one in a way that loses rows.
-func (c Config) declareStreams(ctx context.Context, js jetstream.JetStream) ([]*jetstream.StreamInfo, error) {
+func (c Config) declareStreams(ctx context.Context, js jetstream.JetStream, known *tails) ([]*jetstream.StreamInfo, error) {
 	existing, err := existingStreams(ctx, js)
 	if err != nil {
 		return nil, err
@@ -57,13 +57,13 @@ func (c Config) declareStreams(ctx context.Context, js jetstream.JetStream) ([]*
 	group.SetLimit(8)
 	for shard := range c.Shards {
 		group.Go(func() error {
-			info, known := existing[shard]
-			if !known && len(existing) > 0 {
+			info, exists := existing[shard]
+			if !exists && len(existing) > 0 {
 				c.Logger.ErrorContext(ctx, "inbox stream is missing and is made anew: clients will resync",
 					"stream", streamName(shard))
 			}
 			var err error
-			infos[shard], err = c.declareStream(ctx, js, shard, info)
+			infos[shard], err = c.declareStream(ctx, js, shard, info, known)
 			return err
 		})
 	}
@@ -99,7 +99,7 @@ func (c Config) checkShardCount(existing map[int]*jetstream.StreamInfo) error {
 	return nil
 }
 
-func (c Config) declareStream(ctx context.Context, js jetstream.JetStream, shard int, info *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
+func (c Config) declareStream(ctx context.Context, js jetstream.JetStream, shard int, info *jetstream.StreamInfo, known *tails) (*jetstream.StreamInfo, error) {
 	want := c.streamConfig(shard)
 	if info == nil {
 		stream, err := js.CreateStream(ctx, want)
@@ -112,6 +112,11 @@ func (c Config) declareStream(ctx context.Context, js jetstream.JetStream, shard
 	if err := incompatible(have, want); err != nil {
 		return nil, fmt.Errorf("stream %s cannot be used: %w; it is left as it is", want.Name, err)
 	}
+	info, err := c.renewIfShort(ctx, js, info, known.lastKnown(want.Name, c.SyncAlways))
+	if err != nil {
+		return nil, err
+	}
+	have = info.Config
 	if !outdated(have, want) {
 		return info, nil
 	}
@@ -165,9 +170,4 @@ func updated(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	have.Replicas, have.Duplicates = want.Replicas, want.Duplicates
 	have.AllowDirect, have.AllowAtomicPublish = true, true
 	return have
-}
-
-// incarnationOf is the first half of the stream ids of a stream's rows.
-func incarnationOf(info *jetstream.StreamInfo) uint64 {
-	return uint64(info.Created.UnixMilli())
 }

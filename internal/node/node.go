@@ -235,15 +235,16 @@ func (n *Node) dial(name string, options ...nats.Option) (*nats.Conn, error) {
 }
 
 func (n *Node) startInboxes(ctx context.Context) error {
-	mode := inbox.Embedded
+	mode, tails := inbox.Embedded, filepath.Join(n.cfg.Data, "nats", "inbox-tails.json")
 	if n.nats == nil {
-		mode = inbox.Shared
+		mode, tails = inbox.Shared, ""
 	}
 	var err error
 	n.inboxes, err = inbox.Open(ctx, inbox.Config{
 		Dial:         n.dial,
 		Sink:         &n.late,
 		Mode:         mode,
+		TailsFile:    tails,
 		SyncAlways:   n.cfg.InboxSync == SyncAlways,
 		Shards:       n.cfg.InboxShards,
 		Replicas:     n.cfg.InboxReplicas,
