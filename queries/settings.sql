@@ -1,10 +1,11 @@
 -- name: SettingsApply :exec
--- Says who acts, for the current transaction only. The role is set again here since
--- a pooler between us and the server may have given us another session.
-SELECT set_config('role', 'relay_service', true),
+-- Says who acts, for the current transaction only. The role is looked at again here
+-- since a pooler between us and the server may have given us another session; to set
+-- one that is set already would cost more than all the rest. relay.device means
+-- nothing to this role.
+SELECT CASE WHEN current_user <> 'relay_service' THEN set_config('role', 'relay_service', true) END,
        set_config('relay.tenant', @tenant::text, true),
        set_config('relay.actor', @actor::text, true),
-       set_config('relay.device', '', true),
        set_config('relay.token', @token::text, true),
        set_config('relay.tenant_name', @tenant_name::text, true);
 
@@ -16,11 +17,13 @@ FROM credentials c
 WHERE c.token_hash = @token_hash;
 
 -- name: SessionPosture :one
--- What the current role could do beside what the policies allow: all must be false.
--- superuser, bypassrls: the policies would be ignored. owner: it could drop them.
--- unprotected: a table of this schema does not force row-level security.
-SELECT coalesce(r.rolsuper, true) AS superuser,
-       coalesce(r.rolbypassrls, true) AS bypassrls,
+-- What the current role, or one it may become, could do beside what the policies
+-- allow: all of these must be false. superuser, bypassrls: the policies would be
+-- ignored. owner: it could drop them. unprotected: a table of this schema does not
+-- force row-level security. And apart must be true: a transaction may become a
+-- device's, and the service inherits nothing from that role.
+SELECT coalesce(bool_or(r.rolsuper), true)::boolean AS superuser,
+       coalesce(bool_or(r.rolbypassrls), true)::boolean AS bypassrls,
        EXISTS (
            SELECT FROM pg_catalog.pg_class c
            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
@@ -29,9 +32,11 @@ SELECT coalesce(r.rolsuper, true) AS superuser,
            SELECT FROM pg_catalog.pg_class c
            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
              AND c.relname <> 'goose_db_version'
-             AND NOT (c.relrowsecurity AND c.relforcerowsecurity)) AS unprotected
+             AND NOT (c.relrowsecurity AND c.relforcerowsecurity)) AS unprotected,
+       coalesce(bool_or(r.rolname = 'relay_device'
+                        AND NOT pg_catalog.pg_has_role(current_user, r.oid, 'USAGE')), false)::boolean AS apart
 FROM pg_catalog.pg_roles r
-WHERE r.rolname = current_user;
+WHERE pg_catalog.pg_has_role(current_user, r.oid, 'MEMBER');
 
 -- name: SessionWritable :one
 -- False on a standby or a server that was made read-only.

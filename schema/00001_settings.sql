@@ -3,18 +3,24 @@
 -- Who acts is said per transaction, with set_config(name, value, true), and every
 -- row-level policy reads it from here. Without any setting no policy lets a row through.
 --
+-- As the role relay_service:
 --   relay.tenant       the tenant whose rows may be seen or written
 --   relay.actor        'service': the relay acting for itself inside relay.tenant
 --                      (admission, the history writer, operator commands);
 --                      'maintenance': sees which tenants exist, and nothing else
---   relay.device       a device acting for itself inside relay.tenant: sees itself,
---                      its memberships, and the rooms it is a current member of
 --   relay.token        hex of a token's hash: sees the one credential that has it,
 --                      before a tenant is known
 --   relay.tenant_name  sees and may create the one tenant of that name
+-- As the role relay_device, which only reads:
+--   relay.tenant and
+--   relay.device       a device acting for itself inside its tenant: sees itself, its
+--                      memberships, and the rooms it is a current member of
 --
--- The service role owns nothing, is no superuser and has no BYPASSRLS, and the
--- policies are forced, so that nothing but these settings opens a row.
+-- Both roles own nothing, are no superusers and have no BYPASSRLS, and the policies
+-- are forced, so that nothing but these settings opens a row. They are two since every
+-- policy of a role is part of all of that role's plans, and one that is never asked
+-- costs as much to set up as one that is. relay_service may become relay_device but
+-- inherits nothing from it (NOINHERIT), which would join the policies again.
 
 -- +goose StatementBegin
 CREATE FUNCTION relay_tenant() RETURNS uuid LANGUAGE sql STABLE PARALLEL SAFE
@@ -41,7 +47,7 @@ CREATE FUNCTION relay_tenant_name() RETURNS text LANGUAGE sql STABLE PARALLEL SA
     AS $$ SELECT nullif(current_setting('relay.tenant_name', true), '') $$;
 -- +goose StatementEnd
 
-GRANT USAGE ON SCHEMA public TO relay_service;
+GRANT USAGE ON SCHEMA public TO relay_service, relay_device;
 
 -- A node that may not migrate reads the version to refuse a database it does not know.
 GRANT SELECT ON goose_db_version TO relay_service;
@@ -73,7 +79,7 @@ INSERT INTO state_transition (machine, from_state, event, to_state) VALUES
 
 ALTER TABLE state_transition ENABLE ROW LEVEL SECURITY;
 ALTER TABLE state_transition FORCE ROW LEVEL SECURITY;
-CREATE POLICY state_transition_reference ON state_transition FOR SELECT USING (true);
+CREATE POLICY state_transition_reference ON state_transition FOR SELECT TO relay_service USING (true);
 GRANT SELECT ON state_transition TO relay_service;
 
 -- enforce_transition('<machine>') refuses an update of "state" that the table does not list.
@@ -96,7 +102,7 @@ $$;
 DROP FUNCTION enforce_transition();
 DROP TABLE state_transition;
 REVOKE SELECT ON goose_db_version FROM relay_service;
-REVOKE USAGE ON SCHEMA public FROM relay_service;
+REVOKE USAGE ON SCHEMA public FROM relay_service, relay_device;
 DROP FUNCTION relay_tenant_name();
 DROP FUNCTION relay_token();
 DROP FUNCTION relay_device();

@@ -11,18 +11,19 @@ CREATE TABLE tenants (
 
 ALTER TABLE tenants ENABLE ROW LEVEL SECURITY;
 ALTER TABLE tenants FORCE ROW LEVEL SECURITY;
-CREATE POLICY tenants_own ON tenants FOR SELECT
+CREATE POLICY tenants_own ON tenants FOR SELECT TO relay_service, relay_device
     USING (id = relay_tenant());
-CREATE POLICY tenants_freeze ON tenants FOR UPDATE
+CREATE POLICY tenants_freeze ON tenants FOR UPDATE TO relay_service
     USING (id = relay_tenant() AND relay_actor() = 'service');
-CREATE POLICY tenants_named ON tenants FOR SELECT
+CREATE POLICY tenants_named ON tenants FOR SELECT TO relay_service
     USING (name = relay_tenant_name());
-CREATE POLICY tenants_named_create ON tenants FOR INSERT
+CREATE POLICY tenants_named_create ON tenants FOR INSERT TO relay_service
     WITH CHECK (name = relay_tenant_name());
-CREATE POLICY tenants_maintenance ON tenants FOR SELECT
+CREATE POLICY tenants_maintenance ON tenants FOR SELECT TO relay_service
     USING (relay_actor() = 'maintenance');
 
 GRANT SELECT, INSERT (id, name), UPDATE (frozen) ON tenants TO relay_service;
+GRANT SELECT ON tenants TO relay_device;
 
 CREATE TABLE devices (
     tenant_id  uuid        NOT NULL,
@@ -45,12 +46,13 @@ CREATE TRIGGER devices_transition BEFORE UPDATE OF state ON devices
 
 ALTER TABLE devices ENABLE ROW LEVEL SECURITY;
 ALTER TABLE devices FORCE ROW LEVEL SECURITY;
-CREATE POLICY devices_service ON devices
+CREATE POLICY devices_service ON devices TO relay_service
     USING (tenant_id = relay_tenant() AND relay_actor() = 'service');
-CREATE POLICY devices_self ON devices FOR SELECT
+CREATE POLICY devices_self ON devices FOR SELECT TO relay_device
     USING (tenant_id = relay_tenant() AND id = relay_device());
 
 GRANT SELECT, INSERT (tenant_id, id, label, kind, state), UPDATE (label, state, revoked_at) ON devices TO relay_service;
+GRANT SELECT ON devices TO relay_device;
 
 -- +goose Down
 DROP TABLE devices;

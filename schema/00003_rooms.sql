@@ -67,9 +67,9 @@ CREATE INDEX credentials_participant_ix ON credentials (tenant_id, participant_i
 
 ALTER TABLE rooms ENABLE ROW LEVEL SECURITY;
 ALTER TABLE rooms FORCE ROW LEVEL SECURITY;
-CREATE POLICY rooms_service ON rooms
+CREATE POLICY rooms_service ON rooms TO relay_service
     USING (tenant_id = relay_tenant() AND relay_actor() = 'service');
-CREATE POLICY rooms_member ON rooms FOR SELECT
+CREATE POLICY rooms_member ON rooms FOR SELECT TO relay_device
     USING (tenant_id = relay_tenant() AND EXISTS (
         SELECT FROM participants p
         WHERE p.tenant_id = rooms.tenant_id AND p.room_id = rooms.id
@@ -77,19 +77,19 @@ CREATE POLICY rooms_member ON rooms FOR SELECT
 
 ALTER TABLE participants ENABLE ROW LEVEL SECURITY;
 ALTER TABLE participants FORCE ROW LEVEL SECURITY;
-CREATE POLICY participants_service ON participants
+CREATE POLICY participants_service ON participants TO relay_service
     USING (tenant_id = relay_tenant() AND relay_actor() = 'service');
 -- A device sees its own memberships. (A policy cannot ask its own table who else is
 -- in the room; the relay answers that as the service, after it checked membership.)
-CREATE POLICY participants_self ON participants FOR SELECT
+CREATE POLICY participants_self ON participants FOR SELECT TO relay_device
     USING (tenant_id = relay_tenant() AND device_id = relay_device());
 
 ALTER TABLE credentials ENABLE ROW LEVEL SECURITY;
 ALTER TABLE credentials FORCE ROW LEVEL SECURITY;
-CREATE POLICY credentials_service ON credentials
+CREATE POLICY credentials_service ON credentials TO relay_service
     USING (tenant_id = relay_tenant() AND relay_actor() = 'service');
 -- hello comes before the tenant is known: whoever has the token's hash sees that one row.
-CREATE POLICY credentials_bearer ON credentials FOR SELECT
+CREATE POLICY credentials_bearer ON credentials FOR SELECT TO relay_service
     USING (token_hash = relay_token());
 
 -- No DELETE anywhere; kind, scheme, policy, role and the rest cannot change once
@@ -100,6 +100,7 @@ GRANT SELECT, INSERT (tenant_id, id, room_id, device_id, role),
     UPDATE (left_at) ON participants TO relay_service;
 GRANT SELECT, INSERT (tenant_id, id, room_id, participant_id, kind, token_hash, expires_at),
     UPDATE (revoked_at) ON credentials TO relay_service;
+GRANT SELECT ON rooms, participants TO relay_device;
 
 -- +goose Down
 DROP POLICY rooms_member ON rooms;

@@ -11,6 +11,7 @@ import (
 	"github.com/peerrelay/peerrelay/infra/pgd"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/schema"
+	"github.com/peerrelay/peerrelay/store/postgres"
 )
 
 // TestExternalServer works as an operator does who got a database on someone's server:
@@ -41,6 +42,7 @@ func TestExternalServer(t *testing.T) {
 	require.ErrorIs(t, err, schema.ErrRole)
 	hint := err.Error()
 	require.Contains(t, hint, "CREATE ROLE relay_service")
+	require.Contains(t, hint, "CREATE ROLE relay_device")
 
 	// The administrator runs what the error says.
 	from, to := strings.Index(hint, "CREATE ROLE"), strings.LastIndex(hint, ";")
@@ -58,8 +60,24 @@ func TestExternalServer(t *testing.T) {
 	opened.Close()
 	require.NoError(t, schema.Down(t.Context(), first, 0))
 	exec("DROP ROLE relay_service")
+	exec("DROP ROLE relay_device")
 	exec("ALTER ROLE operator CREATEROLE")
 	second := newDatabase("second")
 	require.NoError(t, schema.Up(t.Context(), second))
 	require.NoError(t, pgtest.Open(t, second).Ping(t.Context()))
+
+	// Roles that are not apart are mended by who may, and are an error else.
+	for _, spoil := range []string{
+		"REVOKE relay_device FROM relay_service",
+		"REVOKE relay_device FROM relay_service; ALTER ROLE relay_service INHERIT; GRANT relay_device TO relay_service",
+	} {
+		exec("ALTER ROLE operator NOCREATEROLE")
+		exec(spoil)
+		require.ErrorIs(t, schema.Up(t.Context(), second), schema.ErrRole, spoil)
+		_, err = postgres.Open(t.Context(), postgres.Config{URL: second})
+		require.ErrorIs(t, err, postgres.ErrRole, spoil)
+		exec("ALTER ROLE operator CREATEROLE")
+		require.NoError(t, schema.Up(t.Context(), second), spoil)
+		require.NoError(t, pgtest.Open(t, second).Ping(t.Context()), spoil)
+	}
 }

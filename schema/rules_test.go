@@ -87,50 +87,76 @@ func TestEverythingIsNamed(t *testing.T) {
 	}
 }
 
-// TestServiceRights pins what the service role may do, so that a right is never given
-// by accident.
-func TestServiceRights(t *testing.T) {
-	t.Parallel()
-	db := connect(t, pgtest.URL(t))
-	require.Equal(t, []string{"f f f f f"}, list(t, db, `SELECT concat_ws(' ', rolsuper, rolbypassrls, rolcreaterole, rolcreatedb, rolreplication)
-		FROM pg_roles WHERE rolname = $1`, schema.ServiceRole))
-
-	insert := map[string]string{
-		"tenants":         "id name",
-		"devices":         "id kind label state tenant_id",
-		"rooms":           "id kind private_messages scheme tenant_id",
-		"participants":    "device_id id role room_id tenant_id",
-		"credentials":     "expires_at id kind participant_id room_id tenant_id token_hash",
-		"session_history": "envelope gen kid kind message_id room_id sender_id tenant_id",
-	}
-	update := map[string]string{
-		"tenants":      "frozen",
-		"devices":      "label revoked_at state",
-		"rooms":        "archived_at state version",
-		"participants": "left_at",
-		"credentials":  "revoked_at",
-	}
-	for _, table := range list(t, db, tables) {
-		require.Equal(t, insert[table], columnsWith(t, db, table, "INSERT"), "insert into %s", table)
-		require.Equal(t, update[table], columnsWith(t, db, table, "UPDATE"), "update %s", table)
-		for right, want := range map[string]bool{
-			"SELECT": true, "DELETE": table == "session_history", "TRUNCATE": false, "REFERENCES": false, "TRIGGER": false,
-		} {
-			var got bool
-			require.NoError(t, db.QueryRow(t.Context(), "SELECT has_table_privilege($1, $2, $3)", schema.ServiceRole, table, right).Scan(&got))
-			require.Equal(t, want, got, "%s on %s", right, table)
-		}
-	}
-	var create bool
-	require.NoError(t, db.QueryRow(t.Context(), "SELECT has_schema_privilege($1, 'public', 'CREATE')", schema.ServiceRole).Scan(&create))
-	require.False(t, create)
+// rights is what a role may do with one table; columns in alphabetical order.
+type rights struct {
+	insert, update string
+	selects        bool
+	deletes        bool
 }
 
-func columnsWith(t *testing.T, db *pgx.Conn, table, right string) string {
+// TestRights pins what the relay's roles may do, so that a right is never given by accident.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	db := connect(t, pgtest.URL(t))
+	requireRights(t, db, schema.ServiceRole, map[string]rights{
+		"state_transition": {selects: true},
+		"tenants":          {selects: true, insert: "id name", update: "frozen"},
+		"devices":          {selects: true, insert: "id kind label state tenant_id", update: "label revoked_at state"},
+		"rooms":            {selects: true, insert: "id kind private_messages scheme tenant_id", update: "archived_at state version"},
+		"participants":     {selects: true, insert: "device_id id role room_id tenant_id", update: "left_at"},
+		"credentials":      {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at"},
+		"session_history":  {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
+	})
+	requireRights(t, db, schema.DeviceRole, map[string]rights{
+		"tenants": {selects: true}, "devices": {selects: true}, "rooms": {selects: true},
+		"participants": {selects: true}, "session_history": {selects: true},
+	})
+}
+
+func requireRights(t *testing.T, db *pgx.Conn, role string, want map[string]rights) {
+	t.Helper()
+	login := map[string]string{schema.ServiceRole: "t", schema.DeviceRole: "f"}[role]
+	require.Equal(t, []string{"f f f f f " + login}, list(t, db, `SELECT
+		concat_ws(' ', rolsuper, rolbypassrls, rolcreaterole, rolcreatedb, rolreplication, rolcanlogin)
+		FROM pg_roles WHERE rolname = $1`, role))
+	has := func(sql string, args ...any) (yes bool) {
+		t.Helper()
+		require.NoError(t, db.QueryRow(t.Context(), sql, args...).Scan(&yes))
+		return yes
+	}
+	for _, table := range list(t, db, tables) {
+		right := func(name string) bool { return has("SELECT has_table_privilege($1, $2, $3)", role, table, name) }
+		got := rights{
+			insert: columnsWith(t, db, role, table, "INSERT"), update: columnsWith(t, db, role, table, "UPDATE"),
+			selects: columnsWith(t, db, role, table, "SELECT") != "", deletes: right("DELETE"),
+		}
+		require.Equal(t, want[table], got, "%s on %s", role, table)
+		for _, name := range []string{"TRUNCATE", "REFERENCES", "TRIGGER"} {
+			require.False(t, right(name), "%s: %s on %s", role, name, table)
+		}
+	}
+	require.False(t, has("SELECT has_schema_privilege($1, 'public', 'CREATE')", role))
+}
+
+func columnsWith(t *testing.T, db *pgx.Conn, role, table, right string) string {
 	t.Helper()
 	return strings.Join(list(t, db, `SELECT attname::text FROM pg_attribute
 		WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped
-		  AND has_column_privilege($2, attrelid, attnum, $3) ORDER BY 1`, table, schema.ServiceRole, right), " ")
+		  AND has_column_privilege($2, attrelid, attnum, $3) ORDER BY 1`, table, role, right), " ")
+}
+
+// A policy that asks for one role's rows must not be part of the other's plans.
+func TestPoliciesAreOfOneRole(t *testing.T) {
+	t.Parallel()
+	db := connect(t, pgtest.URL(t))
+	require.Empty(t, list(t, db, `SELECT policyname::text FROM pg_policies
+		WHERE NOT roles <@ ARRAY[$1, $2]::name[]`, schema.ServiceRole, schema.DeviceRole), "policies for others")
+	require.Equal(t, []string{"tenants_own"}, list(t, db, `SELECT policyname::text FROM pg_policies
+		WHERE cardinality(roles) > 1`), "policies of both roles")
+	require.Equal(t, []string{"SELECT"}, list(t, db, `SELECT DISTINCT cmd FROM pg_policies
+		WHERE $1 = ANY(roles)`, schema.DeviceRole), "a device only reads")
+	require.Equal(t, []string{"devices_self", "participants_self", "rooms_member", "session_history_member", "tenants_own"},
+		list(t, db, `SELECT policyname::text FROM pg_policies WHERE $1 = ANY(roles) ORDER BY 1`, schema.DeviceRole))
 }
 
 // The two state machines, in Go and in the table, are the same.

@@ -1,11 +1,13 @@
 // Package schema holds the database's migrations and brings a database up to date.
 //
 // Migrations run as the user of the given URL, who owns the database. The relay then
-// works as ServiceRole, which owns nothing and which row-level security binds
-// (DESIGN section 4). Where the owner may create roles, Up creates that role; where it
-// may not, an administrator does so once:
+// works as ServiceRole, or as DeviceRole where a device acts for itself. Both own
+// nothing, and row-level security binds them (DESIGN section 4). Where the owner may
+// create roles, Up creates them; where it may not, an administrator does so once:
 //
-//	CREATE ROLE relay_service LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
+//	CREATE ROLE relay_service LOGIN NOINHERIT NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
+//	CREATE ROLE relay_device NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
+//	GRANT relay_device TO relay_service;
 //	GRANT relay_service TO <owner of the database>;
 package schema
 
@@ -25,8 +27,13 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// ServiceRole is the role that the relay works as.
-const ServiceRole = "relay_service"
+const (
+	// ServiceRole is the role that the relay works as.
+	ServiceRole = "relay_service"
+	// DeviceRole is the role of a transaction in which a device acts for itself. It only
+	// reads. ServiceRole may become it and inherits nothing from it.
+	DeviceRole = "relay_device"
+)
 
 // Errors that an operator can act upon.
 var (
@@ -34,8 +41,9 @@ var (
 	ErrNewer = errors.New("the database is newer than this program")
 	// ErrOutdated: the database lacks migrations that this program has.
 	ErrOutdated = errors.New("the database is older than this program; run the migrations")
-	// ErrRole: the service role is missing and can't be made with the rights at hand.
-	ErrRole = errors.New("the service role can't be set up")
+	// ErrRole: ServiceRole or DeviceRole is missing, or not what it should be, and can't
+	// be mended with the rights at hand.
+	ErrRole = errors.New("the relay's database roles can't be set up")
 )
 
 //go:embed *.sql
@@ -62,7 +70,7 @@ func Latest() (int64, error) {
 // nodes which start together migrate one after the other. Errors: ErrNewer, ErrRole.
 func Up(ctx context.Context, url string) error {
 	return withProvider(url, func(db *sql.DB, provider *goose.Provider) error {
-		if err := ensureServiceRole(ctx, db); err != nil {
+		if err := ensureRoles(ctx, db); err != nil {
 			return err
 		}
 		current, target, err := provider.GetVersions(ctx)

@@ -20,7 +20,7 @@ import (
 type group struct {
 	tenant   uuid.UUID
 	messages []*pending
-	stored   sqlcgen.HistoryInsertRow // the database's answer
+	stored   sqlcgen.HistoryInsertRow // the database's answer; of a lone message, the number only
 }
 
 // storeMessages gives each message its verdict. Ids are distinct within a room. All
@@ -74,15 +74,14 @@ func (s *Store) insert(ctx context.Context, groups []group) error {
 		batch := &pgx.Batch{}
 		for _, g := range groups {
 			asService(g.tenant).queue(batch)
-			queueInsert(batch, g)
+			g.queue(batch)
 		}
 		results := conn.SendBatch(ctx, batch)
 		for i := range groups {
 			if _, err := results.Exec(); err != nil {
 				break // Close has it
 			}
-			row := &groups[i].stored
-			if err := results.QueryRow().Scan(&row.Stored, &row.Rooms, &row.IDs); err != nil {
+			if err := groups[i].read(results); err != nil {
 				return errors.Join(err, results.Close())
 			}
 		}
@@ -90,11 +89,32 @@ func (s *Store) insert(ctx context.Context, groups []group) error {
 	})
 }
 
-// queueInsert queues HistoryInsert; the order is that of its generated method.
-func queueInsert(batch *pgx.Batch, g group) {
+// queue queues the statement that stores the group; the order of its parameters is that
+// of the generated method.
+func (g *group) queue(batch *pgx.Batch) {
 	m := g.messages
-	batch.Queue(sqlcgen.HistoryInsert,
-		messageIDs(m), g.tenant, roomIDs(m), senderIDs(m), kinds(m), gens(m), kids(m), envelopes(m))
+	if len(m) > 1 {
+		batch.Queue(sqlcgen.HistoryInsert,
+			messageIDs(m), g.tenant, roomIDs(m), senderIDs(m), kinds(m), gens(m), kids(m), envelopes(m))
+		return
+	}
+	one := &m[0].message
+	var kid []byte // NULL
+	if one.KID != "" {
+		kid = []byte(one.KID)
+	}
+	batch.Queue(sqlcgen.HistoryInsertOne,
+		g.tenant, one.Room, one.ID, one.Sender, one.Kind.String(), int64(one.Gen), kid, one.Bytes)
+}
+
+// read takes the answer to what queue queued.
+func (g *group) read(results pgx.BatchResults) error {
+	if len(g.messages) > 1 {
+		return results.QueryRow().Scan(&g.stored.Stored, &g.stored.Rooms, &g.stored.IDs)
+	}
+	tag, err := results.Exec()
+	g.stored = sqlcgen.HistoryInsertRow{Stored: tag.RowsAffected()}
+	return err
 }
 
 // settle answers the messages of a committed group.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -23,14 +24,37 @@ type column struct {
 
 var arrayOIDs = [...]uint32{pgtype.UUIDArrayOID, pgtype.TextArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID}
 
-// registerColumns teaches a connection to encode columns.
-func registerColumns(conn *pgx.Conn) {
+// registerTypes teaches a connection to encode columns and single uuids.
+func registerTypes(conn *pgx.Conn) {
 	types := conn.TypeMap()
+	if t, ok := types.TypeForOID(pgtype.UUIDOID); ok {
+		types.RegisterType(&pgtype.Type{Name: t.Name, OID: t.OID, Codec: uuidCodec{t.Codec}})
+	}
 	for _, oid := range arrayOIDs {
 		if t, ok := types.TypeForOID(oid); ok {
 			types.RegisterType(&pgtype.Type{Name: t.Name, OID: t.OID, Codec: columnCodec{t.Codec}})
 		}
 	}
+}
+
+// uuidCodec is the codec of uuid, without the general encoder's way through text.
+type uuidCodec struct{ pgtype.Codec }
+
+func (c uuidCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	if _, ok := value.(uuid.UUID); ok && format == pgtype.BinaryFormatCode {
+		return uuidPlan{}
+	}
+	return c.Codec.PlanEncode(m, oid, format, value)
+}
+
+type uuidPlan struct{}
+
+func (uuidPlan) Encode(value any, buf []byte) ([]byte, error) {
+	id, ok := value.(uuid.UUID)
+	if !ok {
+		return nil, fmt.Errorf("encode uuid: got a %T", value)
+	}
+	return append(buf, id[:]...), nil
 }
 
 // columnCodec is the codec of an array type that also takes a column.

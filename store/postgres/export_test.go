@@ -46,3 +46,11 @@ func (s *Store) MoveDevice(ctx context.Context, tenant, device uuid.UUID, event 
 	})
 	return state, err
 }
+
+// ActingRole is the role in which the service's transactions run.
+func (s *Store) ActingRole(ctx context.Context, tenant uuid.UUID) (role string, err error) {
+	err = s.call(ctx, "ask for the role", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
+		return db.QueryRow(ctx, "SELECT current_user::text").Scan(&role)
+	})
+	return role, err
+}

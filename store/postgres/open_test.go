@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -14,7 +15,7 @@ import (
 	"github.com/peerrelay/peerrelay/store/postgres"
 )
 
-// TestOpenRefusesPrivileges gives the service role what it must not have, one thing at a
+// TestOpenRefusesPrivileges gives the relay's roles what they must not have, one thing at a
 // time, on a server of its own since roles belong to a whole server.
 func TestOpenRefusesPrivileges(t *testing.T) {
 	t.Parallel()
@@ -36,6 +37,10 @@ func TestOpenRefusesPrivileges(t *testing.T) {
 		{"bypassrls", "ALTER ROLE relay_service BYPASSRLS", "ALTER ROLE relay_service NOBYPASSRLS"},
 		{"a table of its own", "ALTER TABLE rooms OWNER TO relay_service", "ALTER TABLE rooms OWNER TO relay_owner"},
 		{"the owner's membership", "GRANT relay_owner TO relay_service", "REVOKE relay_owner FROM relay_service"},
+		{"a device role that is a superuser", "ALTER ROLE relay_device SUPERUSER", "ALTER ROLE relay_device NOSUPERUSER"},
+		{"a device role with bypassrls", "ALTER ROLE relay_device BYPASSRLS", "ALTER ROLE relay_device NOBYPASSRLS"},
+		{"a table of the device role's", "ALTER TABLE rooms OWNER TO relay_device", "ALTER TABLE rooms OWNER TO relay_owner"},
+		{"the device role's membership", "GRANT relay_owner TO relay_device", "REVOKE relay_owner FROM relay_device"},
 		{"a table without policies", "CREATE TABLE later (id int)", "DROP TABLE later"},
 		{"policies that are not forced", "ALTER TABLE rooms NO FORCE ROW LEVEL SECURITY", "ALTER TABLE rooms FORCE ROW LEVEL SECURITY"},
 		{"policies that are off", "ALTER TABLE rooms DISABLE ROW LEVEL SECURITY", "ALTER TABLE rooms ENABLE ROW LEVEL SECURITY"},
@@ -89,6 +94,19 @@ func TestConnectionsAreTheServiceRoles(t *testing.T) {
 		}))
 		require.Equal(t, schema.ServiceRole, role)
 		require.Empty(t, tenant)
+	}
+}
+
+// A pooler that is not in session mode hands out sessions that nobody prepared.
+func TestTransactionsAreTheServiceRoles(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Store(t, conns(1))
+	for _, session := range []string{"SET ROLE relay_service", "SET ROLE relay_device", "RESET ROLE"} {
+		_, err := s.Pool().Exec(t.Context(), session)
+		require.NoError(t, err)
+		role, err := s.ActingRole(t.Context(), uuid.Nil)
+		require.NoError(t, err)
+		require.Equal(t, schema.ServiceRole, role, session)
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,12 +43,17 @@ func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
 	return r
 }
 
-// visible runs as the service role under the settings and counts the rows of each table.
+// visible runs under the settings and counts the rows of each table that the role may read.
 func visible(t *testing.T, conn *pgx.Conn, settings map[string]string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
 	inTransaction(t, conn, settings, func(tx pgx.Tx) {
 		for _, table := range tenantTables {
+			var may bool
+			require.NoError(t, tx.QueryRow(t.Context(), "SELECT has_table_privilege($1, 'SELECT')", table).Scan(&may), table)
+			if !may {
+				continue
+			}
 			var n int
 			require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n), table)
 			if n > 0 {
@@ -72,6 +78,15 @@ func inTransaction(t *testing.T, conn *pgx.Conn, settings map[string]string, do 
 	do(tx)
 }
 
+// asDevice is the settings of a transaction of a device, with more names and values.
+func asDevice(tenant, device uuid.UUID, more ...string) map[string]string {
+	settings := map[string]string{"role": schema.DeviceRole, "relay.tenant": tenant.String(), "relay.device": device.String()}
+	for pair := range slices.Chunk(more, 2) {
+		settings[pair[0]] = pair[1]
+	}
+	return settings
+}
+
 func TestPoliciesRead(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -91,21 +106,27 @@ func TestPoliciesRead(t *testing.T) {
 		settings map[string]string
 		want     map[string]int
 	}{
-		"nothing set":            {nil, map[string]int{}},
-		"empty settings":         {map[string]string{"relay.tenant": "", "relay.actor": "", "relay.token": "", "relay.device": "", "relay.tenant_name": ""}, map[string]int{}},
-		"an actor and no tenant": {map[string]string{"relay.actor": "service"}, map[string]int{}},
-		"a device and no tenant": {map[string]string{"relay.device": a.member.Device.String()}, map[string]int{}},
-		"a tenant and no actor":  {map[string]string{"relay.tenant": a.tenant.String()}, map[string]int{"tenants": 1}},
-		"an unknown actor":       {map[string]string{"relay.tenant": a.tenant.String(), "relay.actor": "root"}, map[string]int{"tenants": 1}},
-		"an unknown tenant":      {map[string]string{"relay.tenant": uuid.NewString(), "relay.actor": "service"}, map[string]int{}},
-		"the service in b":       {map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, everything},
-		"b's device":             {map[string]string{"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()}, map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1}},
-		"b's device in a":        {map[string]string{"relay.tenant": a.tenant.String(), "relay.device": b.member.Device.String()}, map[string]int{"tenants": 1}},
-		"a device of one room":   {map[string]string{"relay.tenant": a.tenant.String(), "relay.device": neighbour.Device.String()}, map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1}},
-		"a token":                {map[string]string{"relay.token": hex.EncodeToString(a.hash[:])}, map[string]int{"credentials": 1}},
-		"an unknown token":       {map[string]string{"relay.token": strings.Repeat("00", 32)}, map[string]int{}},
-		"maintenance":            {map[string]string{"relay.actor": "maintenance"}, map[string]int{"tenants": 2}},
-		"a tenant's name":        {map[string]string{"relay.tenant_name": a.tenant.String()}, map[string]int{"tenants": 1}},
+		"nothing set":                   {nil, map[string]int{}},
+		"empty settings":                {map[string]string{"relay.tenant": "", "relay.actor": "", "relay.token": "", "relay.device": "", "relay.tenant_name": ""}, map[string]int{}},
+		"an actor and no tenant":        {map[string]string{"relay.actor": "service"}, map[string]int{}},
+		"a device and no tenant":        {map[string]string{"role": schema.DeviceRole, "relay.device": a.member.Device.String()}, map[string]int{}},
+		"a tenant and no actor":         {map[string]string{"relay.tenant": a.tenant.String()}, map[string]int{"tenants": 1}},
+		"an unknown actor":              {map[string]string{"relay.tenant": a.tenant.String(), "relay.actor": "root"}, map[string]int{"tenants": 1}},
+		"an unknown tenant":             {map[string]string{"relay.tenant": uuid.NewString(), "relay.actor": "service"}, map[string]int{}},
+		"the service in b":              {map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, everything},
+		"b's device":                    {asDevice(b.tenant, b.member.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1}},
+		"b's device in a":               {asDevice(a.tenant, b.member.Device), map[string]int{"tenants": 1}},
+		"a device of one room":          {asDevice(a.tenant, neighbour.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1}},
+		"a token":                       {map[string]string{"relay.token": hex.EncodeToString(a.hash[:])}, map[string]int{"credentials": 1}},
+		"an unknown token":              {map[string]string{"relay.token": strings.Repeat("00", 32)}, map[string]int{}},
+		"maintenance":                   {map[string]string{"relay.actor": "maintenance"}, map[string]int{"tenants": 2}},
+		"a tenant's name":               {map[string]string{"relay.tenant_name": a.tenant.String()}, map[string]int{"tenants": 1}},
+		"the service as if a device":    {map[string]string{"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()}, map[string]int{"tenants": 1}},
+		"a device as if the service":    {asDevice(b.tenant, b.member.Device, "relay.actor", "service", "relay.device", ""), map[string]int{"tenants": 1}},
+		"a device as if maintenance":    {asDevice(uuid.Nil, uuid.Nil, "relay.actor", "maintenance"), map[string]int{}},
+		"a device with a token":         {asDevice(uuid.Nil, uuid.Nil, "relay.token", hex.EncodeToString(a.hash[:])), map[string]int{}},
+		"a device with a tenant's name": {asDevice(uuid.Nil, uuid.Nil, "relay.tenant_name", a.tenant.String()), map[string]int{}},
+		"a device's role, nothing set":  {map[string]string{"role": schema.DeviceRole}, map[string]int{}},
 	} {
 		require.Equal(t, c.want, visible(t, service, c.settings), name)
 	}
@@ -113,7 +134,7 @@ func TestPoliciesRead(t *testing.T) {
 	_, err = s.RemoveParticipant(t.Context(), b.tenant, b.member.Room, b.member.ID)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"tenants": 1, "devices": 1, "participants": 1},
-		visible(t, service, map[string]string{"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()}),
+		visible(t, service, asDevice(b.tenant, b.member.Device)),
 		"a former member sees the room and its history no more")
 }
 
@@ -137,12 +158,12 @@ func TestPoliciesWrite(t *testing.T) {
 		"participants": "left_at = now()", "credentials": "revoked_at = now()",
 	}
 	for name, settings := range map[string]map[string]string{
-		"nothing set":      nil,
-		"the service in a": {"relay.tenant": a.tenant.String(), "relay.actor": "service"},
-		"b without actor":  {"relay.tenant": b.tenant.String()},
-		"b's device":       {"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()},
-		"b's token":        {"relay.token": hex.EncodeToString(b.hash[:])},
-		"maintenance":      {"relay.actor": "maintenance"},
+		"nothing set":                 nil,
+		"the service in a":            {"relay.tenant": a.tenant.String(), "relay.actor": "service"},
+		"b without actor":             {"relay.tenant": b.tenant.String()},
+		"the service with b's device": {"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()},
+		"b's token":                   {"relay.token": hex.EncodeToString(b.hash[:])},
+		"maintenance":                 {"relay.actor": "maintenance"},
 	} {
 		for _, table := range tenantTables {
 			inTransaction(t, service, settings, func(tx pgx.Tx) {
@@ -168,6 +189,40 @@ func TestPoliciesWrite(t *testing.T) {
 		})
 	}
 
+	for name, settings := range map[string]map[string]string{
+		"b's device":                 asDevice(b.tenant, b.member.Device),
+		"b's device as if a service": asDevice(b.tenant, b.member.Device, "relay.actor", "service"),
+	} {
+		for _, table := range tenantTables {
+			statements := []string{inserts[table], "DELETE FROM " + table}
+			if set, ok := updates[table]; ok {
+				statements = append(statements, "UPDATE "+table+" SET "+set)
+			}
+			for _, statement := range statements {
+				inTransaction(t, service, settings, func(tx pgx.Tx) {
+					_, err := tx.Exec(t.Context(), statement)
+					require.ErrorContains(t, err, "permission denied", "%s: %s", name, statement)
+				})
+			}
+		}
+	}
+
+	other, err := s.CreateRoom(t.Context(), store.NewRoom{
+		Tenant: b.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed,
+	})
+	require.NoError(t, err)
+	inTransaction(t, service, map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, func(tx pgx.Tx) {
+		_, err := tx.Exec(t.Context(), historyRow(b.tenant, other.ID, b.member.ID))
+		require.ErrorContains(t, err, "row-level security", "a member of another room of the tenant")
+	})
+	former, err := s.AddParticipant(t.Context(), store.NewParticipant{Tenant: b.tenant, Room: b.member.Room, Role: store.RoleAgent})
+	require.NoError(t, err)
+	_, err = s.RemoveParticipant(t.Context(), b.tenant, former.Room, former.ID)
+	require.NoError(t, err)
+	inTransaction(t, service, map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, func(tx pgx.Tx) {
+		_, err := tx.Exec(t.Context(), historyRow(b.tenant, former.Room, former.ID))
+		require.ErrorContains(t, err, "row-level security", "a former member")
+	})
 	inTransaction(t, service, map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, func(tx pgx.Tx) {
 		_, err := tx.Exec(t.Context(), historyRow(b.tenant, b.member.Room, a.member.ID))
 		require.ErrorContains(t, err, "row-level security", "whoever writes, the sender must be a member")

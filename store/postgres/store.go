@@ -33,15 +33,17 @@ var _ store.Store = (*Store)(nil)
 var (
 	// ErrPrivileged: the role the store works as is one that row-level security does not bind.
 	ErrPrivileged = errors.New("refusing to run with more rights than the service role may have")
-	// ErrRole: the user of the URL can't become schema.ServiceRole.
-	ErrRole = errors.New("the database user can't become the service role; run the migrations, or let an administrator run: GRANT " +
+	// ErrRole: the user of the URL can't become schema.ServiceRole, or that can't become
+	// schema.DeviceRole, or inherits from it.
+	ErrRole = errors.New("the database's roles are not what they must be; run the migrations, or let an administrator run: ALTER ROLE " +
+		schema.ServiceRole + " NOINHERIT; GRANT " + schema.DeviceRole + " TO " + schema.ServiceRole + "; GRANT " +
 		schema.ServiceRole + " TO <this user>")
 )
 
 // Open connects to a database that schema.Up has brought up to date, and starts the
 // history writer. Every connection it ever makes is checked: it refuses a role that is a
-// superuser, has BYPASSRLS, owns a table, or meets a table without forced row-level
-// security.
+// superuser, has BYPASSRLS, owns a table, may become one that does or is, or meets a
+// table without forced row-level security.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -97,7 +99,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 // prepareSession makes a new connection the service role's and checks what that role
 // could do.
 func (s *Store) prepareSession(ctx context.Context, conn *pgx.Conn) error {
-	registerColumns(conn)
+	registerTypes(conn)
 	if err := s.q.SessionBegin(ctx, conn, strconv.FormatInt(s.cfg.Timeout.Milliseconds(), 10)); err != nil {
 		var pgErr *pgconn.PgError
 		if errors.As(err, &pgErr) && (pgErr.Code == insufficientPrivilege || pgErr.Code == invalidParameter) {
@@ -111,13 +113,15 @@ func (s *Store) prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	}
 	switch {
 	case posture.Superuser:
-		return fmt.Errorf("%w: it is a superuser", ErrPrivileged)
+		return fmt.Errorf("%w: it is a superuser, or may become one", ErrPrivileged)
 	case posture.Bypassrls:
-		return fmt.Errorf("%w: it has BYPASSRLS", ErrPrivileged)
+		return fmt.Errorf("%w: it has BYPASSRLS, or may become a role that has", ErrPrivileged)
 	case posture.Owner:
 		return fmt.Errorf("%w: it owns tables, or is a member of a role that does", ErrPrivileged)
 	case posture.Unprotected:
 		return fmt.Errorf("%w: a table does not force row-level security", ErrPrivileged)
+	case !posture.Apart:
+		return fmt.Errorf("%w: %s must be a member of %s and inherit nothing from it", ErrRole, schema.ServiceRole, schema.DeviceRole)
 	}
 	return nil
 }

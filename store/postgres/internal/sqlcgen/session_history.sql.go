@@ -71,6 +71,47 @@ func (q *Queries) HistoryInsert(ctx context.Context, db DBTX, arg HistoryInsertP
 	return i, err
 }
 
+const HistoryInsertOne = `-- name: HistoryInsertOne :execrows
+INSERT INTO session_history (tenant_id, room_id, message_id, sender_id, kind, gen, kid, envelope)
+SELECT $1::uuid, $2::uuid, $3::text, $4::uuid,
+       $5::text, $6::bigint, $7::bytea, $8::bytea
+FROM participants p
+WHERE p.tenant_id = $1 AND p.id = $4 AND (p.room_id = $2) IS TRUE AND p.left_at IS NULL
+  AND (SELECT r.state <> 'ARCHIVED' FROM rooms r WHERE r.tenant_id = $1 AND r.id = $2)
+ON CONFLICT DO NOTHING
+`
+
+type HistoryInsertOneParams struct {
+	TenantID  uuid.UUID
+	RoomID    uuid.UUID
+	MessageID string
+	SenderID  uuid.UUID
+	Kind      string
+	Gen       int64
+	KID       []byte
+	Envelope  []byte
+}
+
+// HistoryInsert of a lone row, with a plan that costs an idle server much less to set up.
+// "IS TRUE" keeps the planner from an index that begins with the room.
+// There is but one unique constraint; to name it would cost a check of who may read it.
+func (q *Queries) HistoryInsertOne(ctx context.Context, db DBTX, arg HistoryInsertOneParams) (int64, error) {
+	result, err := db.Exec(ctx, HistoryInsertOne,
+		arg.TenantID,
+		arg.RoomID,
+		arg.MessageID,
+		arg.SenderID,
+		arg.Kind,
+		arg.Gen,
+		arg.KID,
+		arg.Envelope,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const HistoryOverfull = `-- name: HistoryOverfull :many
 SELECT page.id, page.excess::boolean AS excess
 FROM (

@@ -23,8 +23,8 @@ func (q *Queries) SessionBegin(ctx context.Context, db DBTX, timeoutMs string) e
 }
 
 const SessionPosture = `-- name: SessionPosture :one
-SELECT coalesce(r.rolsuper, true) AS superuser,
-       coalesce(r.rolbypassrls, true) AS bypassrls,
+SELECT coalesce(bool_or(r.rolsuper), true)::boolean AS superuser,
+       coalesce(bool_or(r.rolbypassrls), true)::boolean AS bypassrls,
        EXISTS (
            SELECT FROM pg_catalog.pg_class c
            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
@@ -33,9 +33,11 @@ SELECT coalesce(r.rolsuper, true) AS superuser,
            SELECT FROM pg_catalog.pg_class c
            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
              AND c.relname <> 'goose_db_version'
-             AND NOT (c.relrowsecurity AND c.relforcerowsecurity)) AS unprotected
+             AND NOT (c.relrowsecurity AND c.relforcerowsecurity)) AS unprotected,
+       coalesce(bool_or(r.rolname = 'relay_device'
+                        AND NOT pg_catalog.pg_has_role(current_user, r.oid, 'USAGE')), false)::boolean AS apart
 FROM pg_catalog.pg_roles r
-WHERE r.rolname = current_user
+WHERE pg_catalog.pg_has_role(current_user, r.oid, 'MEMBER')
 `
 
 type SessionPostureRow struct {
@@ -43,11 +45,14 @@ type SessionPostureRow struct {
 	Bypassrls   bool
 	Owner       bool
 	Unprotected bool
+	Apart       bool
 }
 
-// What the current role could do beside what the policies allow: all must be false.
-// superuser, bypassrls: the policies would be ignored. owner: it could drop them.
-// unprotected: a table of this schema does not force row-level security.
+// What the current role, or one it may become, could do beside what the policies
+// allow: all of these must be false. superuser, bypassrls: the policies would be
+// ignored. owner: it could drop them. unprotected: a table of this schema does not
+// force row-level security. And apart must be true: a transaction may become a
+// device's, and the service inherits nothing from that role.
 func (q *Queries) SessionPosture(ctx context.Context, db DBTX) (SessionPostureRow, error) {
 	row := db.QueryRow(ctx, SessionPosture)
 	var i SessionPostureRow
@@ -56,6 +61,7 @@ func (q *Queries) SessionPosture(ctx context.Context, db DBTX) (SessionPostureRo
 		&i.Bypassrls,
 		&i.Owner,
 		&i.Unprotected,
+		&i.Apart,
 	)
 	return i, err
 }
@@ -87,10 +93,9 @@ func (q *Queries) SettingsAdoptTenant(ctx context.Context, db DBTX, tokenHash []
 }
 
 const SettingsApply = `-- name: SettingsApply :exec
-SELECT set_config('role', 'relay_service', true),
+SELECT CASE WHEN current_user <> 'relay_service' THEN set_config('role', 'relay_service', true) END,
        set_config('relay.tenant', $1::text, true),
        set_config('relay.actor', $2::text, true),
-       set_config('relay.device', '', true),
        set_config('relay.token', $3::text, true),
        set_config('relay.tenant_name', $4::text, true)
 `
@@ -102,8 +107,10 @@ type SettingsApplyParams struct {
 	TenantName string
 }
 
-// Says who acts, for the current transaction only. The role is set again here since
-// a pooler between us and the server may have given us another session.
+// Says who acts, for the current transaction only. The role is looked at again here
+// since a pooler between us and the server may have given us another session; to set
+// one that is set already would cost more than all the rest. relay.device means
+// nothing to this role.
 func (q *Queries) SettingsApply(ctx context.Context, db DBTX, arg SettingsApplyParams) error {
 	_, err := db.Exec(ctx, SettingsApply,
 		arg.Tenant,
