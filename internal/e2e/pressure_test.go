@@ -46,10 +46,10 @@ func TestDribblersBesideAHealthyPair(t *testing.T) {
 	a, b := online(t, s, who[0]), online(t, s, who[1])
 	goroutines := s.Metric(t, "go_goroutines")
 	conns := dialMany(t, slow+silent, func(int) *tcp { return upgraded(t, s, who[2].Credential) })
-	dribble := func(from int) { // a byte of the envelope to each; who is closed is written in vain
-		whole := text((&peer{t: t, who: who[2]}).envelope("control", who[0].ID, "dribble"))
+	whole := text((&peer{t: t, who: who[2]}).envelope("control", who[0].ID, "dribble"))
+	dribble := func(n int) { // one byte of the envelope to each
 		for _, c := range conns[:slow] {
-			_, _ = c.Write(whole[from : from+1])
+			c.write(whole[n : n+1])
 		}
 	}
 	for _, c := range conns[slow:] {
