@@ -54,8 +54,9 @@ type Conn struct {
 }
 
 // Dial connects, says hello and waits for welcome. When the relay refuses the
-// hello the error is a *CloseError with code 4403 (wire.CloseAuth). ctx ends the
-// dialling, not the connection.
+// hello the error is a *CloseError with code 4403 (wire.CloseAuth); when the server
+// answers HTTP instead of upgrading it is an *UpgradeError. ctx ends the dialling,
+// not the connection.
 func Dial(ctx context.Context, url string, options Options) (*Conn, error) {
 	timeout := options.Timeout
 	if timeout == 0 {
@@ -93,7 +94,7 @@ func upgrade(ctx context.Context, url string, roots *tls.Config) (*websocket.Con
 	})
 	if err != nil {
 		if answer != nil && answer.StatusCode != http.StatusSwitchingProtocols {
-			return nil, fmt.Errorf("connect: the server answered %s instead of upgrading", answer.Status)
+			return nil, fmt.Errorf("connect: %w", &UpgradeError{StatusCode: answer.StatusCode})
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}

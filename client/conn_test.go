@@ -6,6 +6,8 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -202,7 +204,7 @@ func TestServerThatDoesNotUpgrade(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	_, err := client.Dial(t.Context(), "ws"+strings.TrimPrefix(server.URL, "http"), client.Options{})
-	require.ErrorContains(t, err, "404 Not Found instead of upgrading")
+	require.ErrorContains(t, err, "404 Not Found instead of opening a WebSocket")
 }
 
 func TestSilentServerFailsTheDialInTime(t *testing.T) {
@@ -333,14 +335,59 @@ func TestCloseWithAFullQueueAndTwice(t *testing.T) {
 	}
 }
 
+// What the protocol's table says of each reason holds; one it does not know is
+// judged by its code.
 func TestWhichClosesMayBeRetried(t *testing.T) {
 	t.Parallel()
+	for _, known := range wire.Closes() {
+		closed := client.CloseError{Code: known.Code, Reason: known.Reason}
+		require.Equal(t, known.Again, closed.Retryable(), "%d %s", known.Code, known.Reason)
+	}
+	require.True(t, (&client.CloseError{Code: wire.ClosePolicy, Reason: wire.ReasonQueue}).Retryable())
 	for code, want := range map[wire.CloseCode]bool{
 		wire.CloseGoingAway: true, wire.CloseFrozen: true, wire.CloseQuota: true,
 		wire.CloseAuth: false, wire.ClosePolicy: false, wire.CloseTooLarge: false,
 		wire.CloseInvalidUTF8: false, wire.CloseProtocolError: false, wire.CloseUnsupportedData: false,
 		3999: true, 1011: true,
 	} {
-		require.Equal(t, want, (&client.CloseError{Code: code}).Retryable(), "%d", code)
+		closed := client.CloseError{Code: code, Reason: "in other words"}
+		require.Equal(t, want, closed.Retryable(), "%d", code)
 	}
+}
+
+func TestWhichUpgradesMayBeRetried(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{
+		200: false, 400: false, 401: false, 403: false, 404: false, 429: true, 500: true, 502: true, 503: true,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		_, err := client.Dial(t.Context(), server.URL, client.Options{Token: "secret"})
+		server.Close()
+		var upgrade *client.UpgradeError
+		require.ErrorAs(t, err, &upgrade)
+		require.Equal(t, status, upgrade.StatusCode)
+		require.Equal(t, want, client.Retryable(err), "%d", status)
+	}
+}
+
+func TestAServerThatCannotBeTrustedIsNotRetried(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	_, err := client.Dial(t.Context(), server.URL, client.Options{Token: "secret"})
+	require.ErrorContains(t, err, "certificate")
+	require.False(t, client.Retryable(err))
+
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	_, err = client.Dial(t.Context(), "wss"+strings.TrimPrefix(plain.URL, "http"), client.Options{Token: "secret"})
+	require.Error(t, err)
+	require.False(t, client.Retryable(err))
+
+	plain.Close()
+	_, err = client.Dial(t.Context(), plain.URL, client.Options{Token: "secret"})
+	require.Error(t, err)
+	require.True(t, client.Retryable(err), "nobody listens yet: %v", err)
 }

@@ -1,8 +1,11 @@
 package client
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 
 	"github.com/coder/websocket"
 
@@ -34,18 +37,54 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("closed by the relay: %d %s", e.Code, e.Reason)
 }
 
-// Retryable reports whether connecting again, after a pause, may succeed: it may
-// after a shutdown (1001), a freeze (1012) and a full quota (1013), and after
-// codes the relay does not send. After the others the same client would be closed
-// again.
+// Retryable reports whether connecting again, after a pause, may succeed, by the
+// protocol's table of closes (wire.Closes). A reason that is not in it is judged by
+// its code: yes where every known reason of the code says so, and for codes the
+// relay does not send.
 func (e *CloseError) Retryable() bool {
-	switch e.Code {
-	case wire.CloseAuth, wire.ClosePolicy, wire.CloseTooLarge, wire.CloseInvalidUTF8,
-		wire.CloseUnsupportedData, wire.CloseProtocolError:
-		return false
-	default:
-		return true
+	again := true
+	for _, known := range wire.Closes() {
+		if known.Code != e.Code {
+			continue
+		}
+		if known.Reason == e.Reason {
+			return known.Again
+		}
+		again = again && known.Again
 	}
+	return again
+}
+
+// UpgradeError says that a server answered HTTP instead of opening a WebSocket.
+type UpgradeError struct {
+	StatusCode int // of the answer, such as 404
+}
+
+func (e *UpgradeError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("the server answered %d %s", e.StatusCode, http.StatusText(e.StatusCode))) +
+		" instead of opening a WebSocket"
+}
+
+// Retryable reports whether asking again, after a pause, may succeed: when there
+// were too many requests (429) or the server had a fault of its own (5xx). Any other
+// answer means that the address, or who may use it, is wrong.
+func (e *UpgradeError) Retryable() bool {
+	return e.StatusCode == http.StatusTooManyRequests || e.StatusCode >= http.StatusInternalServerError
+}
+
+// Retryable reports whether connecting again, after a pause, may succeed after err,
+// an error of Dial or of a Conn. It may not after a *CloseError or *UpgradeError that
+// says so, a server certificate that cannot be verified, and a server that does not
+// speak TLS where it should. Whatever else broke a connection may be gone next time.
+func Retryable(err error) bool {
+	if closed, ok := errors.AsType[*CloseError](err); ok {
+		return closed.Retryable()
+	}
+	if upgrade, ok := errors.AsType[*UpgradeError](err); ok {
+		return upgrade.Retryable()
+	}
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	return !unverified && !errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // NackError is the relay's refusal of one envelope.
