@@ -44,6 +44,10 @@ var gateSubjects = []string{
 
 const liveSubjects = "live.>"
 
+// maxConsumers bounds the consumers of a stream. The relay has none; those of the debug
+// user cost goroutines and memory until they have been idle for up to viewerIdleMax.
+const maxConsumers = 32
+
 // secrets are the users' passwords: base64url, so they need no quoting.
 type secrets struct{ relay, debug, gate string }
 
@@ -68,7 +72,7 @@ func accountsConfig(s secrets) string {
 	return fmt.Sprintf(`
 accounts {
   %[1]s {
-    jetstream: enabled
+    jetstream: {max_consumers: %[13]d}
     users: [{user: %[3]s, password: %[6]q}]
     exports: [
       {stream: %[9]q, accounts: [%[2]s]}
@@ -90,5 +94,5 @@ accounts {
   }
 }
 `, relayAccount, debugAccount, relayUser, debugUser, gateUser, s.relay, s.debug, s.gate,
-		liveSubjects, exports.String(), imports.String(), strings.Join(publish, ", "))
+		liveSubjects, exports.String(), imports.String(), strings.Join(publish, ", "), maxConsumers)
 }

@@ -240,6 +240,28 @@ func TestGateRefuses(t *testing.T) {
 	require.Equal(t, 1, left.CachedInfo().State.Consumers)
 }
 
+// Looking must not exhaust the server: each consumer costs goroutines.
+func TestConsumersAreBounded(t *testing.T) {
+	s, _, relay, stream := filled(t)
+	nc, _ := debugConn(t, s)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	made := 0
+	for made < 200 {
+		_, err = js.CreateConsumer(t.Context(), "INBOX_00", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+		if err != nil {
+			break
+		}
+		made++
+	}
+	require.ErrorContains(t, err, "maximum consumers limit reached")
+	require.Equal(t, 32, made)
+	stored := messages(t, stream)
+	_, err = relay.Publish(t.Context(), "inbox.00.a.b", []byte("more"))
+	require.NoError(t, err)
+	require.Equal(t, stored+1, messages(t, stream))
+}
+
 func TestGateChangesNoConsumer(t *testing.T) {
 	s, _, _, stream := filled(t)
 	_, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
