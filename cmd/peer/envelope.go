@@ -27,9 +27,21 @@ type envelope struct {
 	Gen       uint64 `json:"gen"`
 	Seq       uint64 `json:"seq"`
 	TS        int64  `json:"ts"`
+	ExpiresAt int64  `json:"expires_at,omitempty"` // only in notices
 	Nonce     string `json:"nonce"`
 	CT        string `json:"ct"`
 	Sig       string `json:"sig"`
+}
+
+// noticeLife is how long a test notice is valid.
+const noticeLife = time.Hour
+
+// checkSize refuses a size that no relay takes, before anything is sent.
+func checkSize(size int) error {
+	if size < 1 || size > wire.MaxMessage {
+		return usageError{fmt.Sprintf("--size is at most %d bytes, the largest message a relay takes", wire.MaxMessage)}
+	}
+	return nil
 }
 
 // newEnvelope makes a test envelope that is exactly size bytes long.
@@ -41,6 +53,9 @@ func newEnvelope(session, from, to, kind string, gen, seq uint64, size int, now 
 	e := envelope{
 		V: wire.Version, ID: id.String(), SessionID: session, From: from, To: to, Kind: kind,
 		Gen: gen, Seq: seq, TS: now.UnixMilli(), Nonce: randomText(32), Sig: randomText(86),
+	}
+	if kind == wire.KindNotice.String() {
+		e.ExpiresAt = now.Add(noticeLife).UnixMilli()
 	}
 	bare, err := json.Marshal(e)
 	if err != nil {
@@ -74,6 +89,9 @@ func (*templateCommand) Help() string {
 
 // Run connects, so that the ids in the envelope are this participant's own.
 func (c *templateCommand) Run(ctx context.Context, con console) error {
+	if err := checkSize(c.Size); err != nil {
+		return err
+	}
 	address, err := c.address()
 	if err != nil {
 		return err

@@ -17,16 +17,17 @@ type listenCommand struct {
 	After     string        `default:"$" help:"Where to begin: $ (what comes from now on), 0 (all that is retained), or a stream id."`
 	Limit     int           `placeholder:"N" help:"Rows per page of the replay, 1 to 500; the next page is asked for at once."`
 	ExitAfter int           `placeholder:"N" help:"Exit when N rows were printed."`
-	NoFollow  bool          `help:"Exit when the replay is complete."`
-	Timeout   time.Duration `placeholder:"DURATION" help:"Exit with code 1 when this is over first."`
+	NoFollow  bool          `help:"Exit when the replay is complete; with code 1 if that takes longer than --timeout."`
+	Timeout   time.Duration `placeholder:"DURATION" help:"Exit with code 1 when this is over first; none by default, 30s with --no-follow."`
 	JSON      bool          `help:"Print every frame as one line of JSON."`
 }
 
 // Help is kong's long text of the command.
 func (*listenCommand) Help() string {
 	return `Reconnects with growing pauses and goes on after the last row of an ordered replay, as the protocol asks; rows that were
-printed before are not printed again. Stops when the relay refuses the credential (4403) or the client's behaviour
-(1008).
+printed before are not printed again. Stops with code 1 where another attempt would end the same way: when the credential is
+refused (4403), on every other close the protocol says not to retry, when the server answers 4xx instead of opening a
+WebSocket, and when its certificate cannot be verified.
 
 Examples:
   peer listen --credential-file bob.cred
@@ -40,6 +41,9 @@ const (
 	jitter       = 40 // per cent
 )
 
+// replayTimeout bounds --no-follow where --timeout does not.
+const replayTimeout = 30 * time.Second
+
 // Run listens until it is told to stop.
 func (c *listenCommand) Run(ctx context.Context, con console) error {
 	if _, err := wire.ParseCursor([]byte(c.After)); err != nil {
@@ -47,6 +51,9 @@ func (c *listenCommand) Run(ctx context.Context, con console) error {
 	}
 	if c.Limit < 0 || c.Limit > wire.MaxResumeLimit {
 		return usageError{fmt.Sprintf("--limit is 1 to %d", wire.MaxResumeLimit)}
+	}
+	if c.Timeout < 0 || c.ExitAfter < 0 {
+		return usageError{"--timeout and --exit-after are not negative"}
 	}
 	address, err := c.address()
 	if err != nil {
@@ -56,12 +63,8 @@ func (c *listenCommand) Run(ctx context.Context, con console) error {
 	if err != nil {
 		return err
 	}
-	bounded := ctx
-	if c.Timeout > 0 {
-		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(ctx, c.Timeout)
-		defer cancel()
-	}
+	bounded, cancel := c.bound(ctx)
+	defer cancel()
 	l := &listening{
 		command: c, con: con, cursor: c.After, dial: func(ctx context.Context) (*client.Conn, error) {
 			return client.Dial(ctx, address, client.Options{Token: token, Direct: c.Direct})
@@ -73,14 +76,45 @@ func (c *listenCommand) Run(ctx context.Context, con console) error {
 	case errors.Is(err, errEnough):
 		return nil
 	case ctx.Err() != nil: // Ctrl-C
-		if c.ExitAfter > 0 {
-			return fmt.Errorf("stopped after %d of %d rows", l.printed, c.ExitAfter)
-		}
-		return nil
+		return l.interrupted()
 	case bounded.Err() != nil:
-		return fmt.Errorf("%d rows within %s", l.printed, c.Timeout)
+		return l.late()
 	}
 	return err
+}
+
+// bound is ctx with the time-out that was asked for.
+func (c *listenCommand) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.Timeout == 0 && c.NoFollow {
+		c.Timeout = replayTimeout
+	}
+	if c.Timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.Timeout)
+}
+
+// interrupted is nil where the user has seen all that was asked for.
+func (l *listening) interrupted() error {
+	switch {
+	case l.command.ExitAfter > 0:
+		return fmt.Errorf("stopped after %d of %d rows", l.printed, l.command.ExitAfter)
+	case l.command.NoFollow:
+		return fmt.Errorf("stopped after %d rows, before the replay was complete", l.printed)
+	}
+	return nil
+}
+
+// late says how far it came in time, and what was in the way.
+func (l *listening) late() error {
+	text := fmt.Sprintf("%d rows within %s", l.printed, l.command.Timeout)
+	if l.command.NoFollow {
+		text = fmt.Sprintf("the replay was not complete within %s, after %d rows", l.command.Timeout, l.printed)
+	}
+	if l.lost != nil {
+		return fmt.Errorf("%s; last: %w", text, l.lost)
+	}
+	return errors.New(text)
 }
 
 // errEnough ends listening with success.
@@ -97,6 +131,7 @@ type listening struct {
 	skip    bool   // the running replay only finds where "$" is
 	seen    recentRows
 	printed int
+	lost    error // why the last connection ended, or did not come about
 }
 
 func (l *listening) run(ctx context.Context) error {
@@ -107,9 +142,10 @@ func (l *listening) run(ctx context.Context) error {
 			if errors.Is(err, errEnough) || ctx.Err() != nil {
 				return err
 			}
-			if closed, ok := errors.AsType[*client.CloseError](err); ok && !closed.Retryable() {
+			if !client.Retryable(err) {
 				return err
 			}
+			l.lost = err
 			if resumed {
 				backoff = l.backoff()
 			}

@@ -62,7 +62,6 @@ func run(ctx context.Context, args []string, con console) int {
 	parser, err := kong.New(&cmds,
 		kong.Name("peer"),
 		kong.Description(description),
-		kong.UsageOnError(),
 		kong.Writers(con.out, con.err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
@@ -78,9 +77,26 @@ func run(ctx context.Context, args []string, con console) int {
 		return exited
 	case err != nil:
 		con.notef("%v", err)
+		command := ""
+		if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
+			command = commandOf(wrong.Context)
+		}
+		con.notef("see peer %s--help", command)
 		return exitUsage
 	}
-	return exitCode(parsed.Run(), con)
+	code := exitCode(parsed.Run(), con)
+	if code == exitUsage {
+		con.notef("see peer %s--help", commandOf(parsed))
+	}
+	return code
+}
+
+// commandOf is the command's name, as far as it is known, and a space.
+func commandOf(parsed *kong.Context) string {
+	if parsed == nil || parsed.Selected() == nil {
+		return ""
+	}
+	return parsed.Selected().Name + " "
 }
 
 // usageError is wrong use that the flags' types could not catch.

@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,10 +161,16 @@ func TestWrongUseExitsWithTwo(t *testing.T) {
 		{"listen", "--url", "127.0.0.1:8787"},
 		{"send", "--url", "ftp://127.0.0.1/v1/relay", "--count", "1"},
 		{"template", "--url", "ws:///v1/relay"},
+		{"send", "--count", "1", "--size", "65537"},
+		{"template", "--size", "65537"},
+		{"listen", "--timeout", "-1s"},
 	} {
 		got := peer(t, "", args...)
 		require.Equal(t, exitUsage, got.code, "%v: %s", args, got.err)
-		require.NotEmpty(t, got.err)
+		require.Regexp(t, "(?m)^peer: see peer (listen |send |template )?--help$", got.err, "%v", args)
+		if len(args) > 1 {
+			require.Contains(t, got.err, "peer: see peer "+args[0]+" --help\n")
+		}
 		require.Empty(t, got.out)
 	}
 }
@@ -440,7 +449,7 @@ func TestListenToARelayWithoutTheMarker(t *testing.T) {
 func TestListenStopsWhereAnotherAttemptIsNoUse(t *testing.T) {
 	for code, reason := range map[wire.CloseCode]string{
 		wire.CloseAuth:   wire.ReasonAuth,
-		wire.ClosePolicy: wire.ReasonQueue,
+		wire.ClosePolicy: string(wire.WrongSender),
 	} {
 		url := serve(t, func(r relay) {
 			r.read()
@@ -450,6 +459,129 @@ func TestListenStopsWhereAnotherAttemptIsNoUse(t *testing.T) {
 		require.Equal(t, exitFailed, got.code)
 		require.Contains(t, got.err, fmt.Sprintf("%d %s", code, reason))
 	}
+}
+
+// What the protocol says may be tried again is, also where the code is 1008.
+func TestListenComesBackAfterAFullQueue(t *testing.T) {
+	url := serve(t,
+		func(r relay) {
+			r.expect(`{"type":"resume","last_id":"0"}`)
+			r.close(wire.ClosePolicy, wire.ReasonQueue)
+		},
+		func(r relay) {
+			r.expect(`{"type":"resume","last_id":"0"}`)
+			r.send(deliver(1, true), complete)
+			r.gone()
+		})
+	got := peer(t, "", "listen", "--url", url, "--after", "0", "--exit-after", "1")
+	require.Equal(t, exitOK, got.code, got.err)
+	require.Contains(t, got.err, "1008 queue_full; connecting again in")
+}
+
+// answers is a server that opens no WebSocket. It counts how often it was asked.
+func answers(t *testing.T, status int) (url string, asked *atomic.Int32) {
+	t.Helper()
+	asked = new(atomic.Int32)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(server.Close)
+	return "ws" + strings.TrimPrefix(server.URL, "http"), asked
+}
+
+func TestListenGivesUpOnAnAnswerThatStaysTheSame(t *testing.T) {
+	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound} {
+		url, asked := answers(t, status)
+		got := peer(t, "", "listen", "--url", url)
+		require.Equal(t, exitFailed, got.code)
+		require.Equal(t, int32(1), asked.Load())
+		require.Contains(t, got.err, fmt.Sprintf("the server answered %d %s", status, http.StatusText(status)))
+	}
+}
+
+func TestListenGivesUpOnACertificateThatCannotBeVerified(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	got := peer(t, "", "listen", "--url", server.URL)
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.err, "certificate")
+	require.NotContains(t, got.err, "again")
+}
+
+// Without following there is an end, and success means a whole replay.
+func TestNoFollowEndsWithoutAReplayToo(t *testing.T) {
+	url, asked := answers(t, http.StatusServiceUnavailable)
+	got := peer(t, "", "listen", "--url", url, "--no-follow", "--timeout", "1200ms")
+	require.Equal(t, exitFailed, got.code)
+	require.Greater(t, asked.Load(), int32(1))
+	require.Contains(t, got.err, "the replay was not complete within 1.2s")
+	require.Contains(t, got.err, "last: connect: the server answered 503")
+
+	c := listenCommand{NoFollow: true}
+	ctx, cancel := c.bound(t.Context())
+	defer cancel()
+	_, bounded := ctx.Deadline()
+	require.True(t, bounded)
+}
+
+func TestNoFollowInterruptedFails(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	url := serve(t, func(r relay) {
+		r.read()
+		interrupt()
+		r.gone()
+	})
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"listen", "--url", url, "--credential", "secret", "--no-follow"}, console{strings.NewReader(""), &out, &errs})
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs.String(), "before the replay was complete")
+}
+
+func TestNoFollowDoesNotSayThatItListens(t *testing.T) {
+	url := serve(t, func(r relay) {
+		r.read()
+		r.send(deliver(1, true), `{"type":"resume_complete","replayed":1}`)
+		r.gone()
+	})
+	got := peer(t, "", "listen", "--url", url, "--after", "0", "--no-follow")
+	require.Equal(t, exitOK, got.code, got.err)
+	require.Contains(t, got.err, "the replay is complete; 1 rows")
+	require.NotContains(t, got.err, "listening")
+}
+
+func TestATestNoticeExpires(t *testing.T) {
+	now := time.UnixMilli(1_790_000_000_000)
+	notice, err := newEnvelope(session, participant, session, "notice", 0, 1, 800, now)
+	require.NoError(t, err)
+	require.Len(t, notice, 800)
+	var frame wire.ClientFrame
+	require.NoError(t, wire.ParseClient(notice, &frame))
+	require.Nil(t, frame.Envelope.Check())
+	require.Contains(t, string(notice), `"expires_at":1790003600000`)
+	message, err := newEnvelope(session, participant, session, "message", 0, 1, 800, now)
+	require.NoError(t, err)
+	require.NotContains(t, string(message), "expires_at")
+}
+
+// Somebody who typed only `peer send` is told what it waits for; a script is not.
+func TestSendSaysThatItReadsFromATerminal(t *testing.T) {
+	device, err := os.Open("/dev/zero") // a character device, as a terminal is
+	require.NoError(t, err)
+	defer device.Close()
+	url := serve(t, func(r relay) { r.gone() })
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"send", "--url", url, "--credential", "secret"}, console{device, &out, &errs})
+	require.Equal(t, exitFailed, code, "a line without an end")
+	require.Contains(t, errs.String(), "reading envelopes from standard input, one JSON object a line")
+
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	require.False(t, interactive(null))
+	require.False(t, interactive(strings.NewReader("")))
 }
 
 func TestListenEndsInTimeAndSaysHowFarItCame(t *testing.T) {

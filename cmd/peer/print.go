@@ -23,7 +23,11 @@ func (l *listening) print(frame wire.ServerFrame) error {
 			time.Now().Format(time.TimeOnly), marker(frame.Replay), frame.StreamID, describe(frame))
 		return err
 	case wire.ServerResumeComplete:
-		l.con.notef("listening; %d rows were waiting", frame.Replayed)
+		if l.command.NoFollow {
+			l.con.notef("the replay is complete; %d rows", l.printed)
+		} else {
+			l.con.notef("listening; %d rows were waiting", frame.Replayed)
+		}
 	case wire.ServerResyncRequired:
 		l.con.notef("rows after the cursor are no longer retained; what is retained follows")
 	case wire.ServerError:

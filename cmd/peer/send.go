@@ -62,6 +62,11 @@ func (c *sendCommand) Run(ctx context.Context, con console) error {
 	if c.Count > 0 && c.File != "-" {
 		return usageError{"--count makes test envelopes: it does not go with a file"}
 	}
+	if c.Count > 0 {
+		if err := checkSize(c.Size); err != nil {
+			return err
+		}
+	}
 	next, closeInput, err := c.input(con)
 	if err != nil {
 		return err
@@ -95,6 +100,9 @@ func (c *sendCommand) input(con console) (source, func(), error) {
 		if c.CredentialFile == "-" {
 			return nil, nil, usageError{"the credential and the envelopes cannot both come from standard input"}
 		}
+		if interactive(con.in) {
+			con.notef("reading envelopes from standard input, one JSON object a line; Ctrl-D ends it")
+		}
 		return lines(con.in), func() {}, nil
 	}
 	file, err := os.Open(c.File)
@@ -102,6 +110,21 @@ func (c *sendCommand) input(con console) (source, func(), error) {
 		return nil, nil, fmt.Errorf("open the envelopes: %w", err)
 	}
 	return lines(file), func() { _ = file.Close() }, nil
+}
+
+// interactive reports whether in is most likely a terminal, where nothing comes
+// before somebody types it.
+func interactive(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
 }
 
 func (c *sendCommand) testEnvelopes() source {
