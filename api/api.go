@@ -45,10 +45,15 @@ type Config struct {
 	Checks map[string]func() error
 	// NATSContext is what `nats --context` takes: a name or the path of a file.
 	NATSContext string
+	// NATSServers and NATSCreds are what `nats --server` and `nats --creds` take, for a
+	// NATS without a context. The addresses hold no user and no password.
+	NATSServers string
+	NATSCreds   string
 
 	Version string
 	NodeID  string
 	Listen  string // the public address, for people
+	TLS     bool   // the public listener speaks it
 
 	RequestTimeout  time.Duration // of one request's look-ups and changes; default 10 s
 	AnnounceTimeout time.Duration // of one announcement; default 10 s

@@ -72,6 +72,7 @@ func (a *API) showStatus(r *http.Request) (int, any, error) {
 		Version: a.cfg.Version,
 		NodeID:  a.cfg.NodeID,
 		Listen:  a.cfg.Listen,
+		TLS:     a.cfg.TLS,
 		Started: a.started.UTC(),
 		Now:     a.cfg.Now().UTC(),
 		Ready:   true,

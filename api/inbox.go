@@ -51,8 +51,12 @@ func streamID(b inbox.Bounds, sequence uint64) *string {
 // natsCommands are what an operator types to see the inbox with the nats program.
 func (a *API) natsCommands(stream, subject string, room uuid.UUID) []string {
 	nats := "nats "
-	if a.cfg.NATSContext != "" {
-		nats += "--context " + shellQuote(a.cfg.NATSContext) + " "
+	for _, flag := range [][2]string{
+		{"--context ", a.cfg.NATSContext}, {"--server ", a.cfg.NATSServers}, {"--creds ", a.cfg.NATSCreds},
+	} {
+		if flag[1] != "" {
+			nats += flag[0] + shellQuote(flag[1]) + " "
+		}
 	}
 	return []string{
 		nats + "stream view " + stream + " --subject " + subject,

@@ -114,6 +114,7 @@ type Status struct {
 	Version string    `json:"version"`
 	NodeID  string    `json:"node_id"`
 	Listen  string    `json:"listen"`
+	TLS     bool      `json:"tls"` // spoken at Listen: wss and https
 	Started time.Time `json:"started"`
 	Now     time.Time `json:"now"` // the server's clock
 	Ready   bool      `json:"ready"`

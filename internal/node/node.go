@@ -187,7 +187,7 @@ func (n *Node) startStore(ctx context.Context) error {
 		owner, service = n.database.URL(), n.database.URLAs(schema.ServiceRole)
 	}
 	if err := schema.Up(ctx, owner); err != nil {
-		return fmt.Errorf("migrate: %w", err)
+		return fmt.Errorf("migrate: %w", ExplainDatabase(err))
 	}
 	var err error
 	n.store, err = postgres.Open(ctx, postgres.Config{
@@ -231,7 +231,11 @@ func (n *Node) dial(name string, options ...nats.Option) (*nats.Conn, error) {
 	if n.cfg.NATSCreds != "" {
 		all = append(all, nats.UserCredentials(n.cfg.NATSCreds))
 	}
-	return nats.Connect(n.cfg.NATSURL, all...)
+	conn, err := nats.Connect(n.cfg.NATSURL, all...)
+	if err != nil {
+		return nil, natsError(n.cfg.NATSURL, err)
+	}
+	return conn, nil
 }
 
 func (n *Node) startInboxes(ctx context.Context) error {
@@ -371,6 +375,13 @@ func (n *Node) checks() map[string]func() error {
 	}
 	if n.nats != nil {
 		checks["nats"] = n.nats.Healthy
+	} else {
+		checks["nats"] = func() error {
+			if n.bus.IsConnected() {
+				return nil
+			}
+			return fmt.Errorf("not connected to %s", natsServers(n.cfg.NATSURL))
+		}
 	}
 	return checks
 }

@@ -97,9 +97,12 @@ func (n *Node) newAPI() (*api.API, error) {
 		OperatorToken: token,
 		Checks:        n.checks(),
 		NATSContext:   n.ContextFile(),
+		NATSServers:   natsServers(n.cfg.NATSURL),
+		NATSCreds:     n.cfg.NATSCreds,
 		Version:       n.cfg.Version,
 		NodeID:        n.cluster.ID(),
 		Listen:        n.Addr().String(),
+		TLS:           n.cfg.TLSCert != "",
 		Logger:        n.log,
 	})
 }
