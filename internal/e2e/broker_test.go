@@ -160,6 +160,43 @@ func TestNobodyStaysDeaf(t *testing.T) {
 	}
 }
 
+// A node's link is cut while another stores rows for its clients: with the link back
+// each client gets them, or its socket is closed (FAULTS C07).
+func TestRowsOfAnotherNodeDuringACut(t *testing.T) {
+	t.Parallel()
+	broker := testkit.StartBroker(t)
+	link := testkit.Proxy(t, broker.URL())
+	database := pgtest.URL(t)
+	one := unlimited(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("one"))
+	two := unlimited(t, testkit.NATSURL(link.URL()), testkit.Database(database), testkit.NodeID("two"))
+	who := room(t, one, "agent", "agent", "agent")
+	sender, reader := connect(t, one, who[0]), online(t, two, who[1])
+	for round := range 3 {
+		link.Cut()
+		sent := make(map[string]bool)
+		for n := range 20 {
+			frame := sender.envelope("message", sender.who.Room, fmt.Sprintf("cut-%d-%d", round, n))
+			sender.queued(frame, 2)
+			sent[string(frame)] = true
+		}
+		link.Restore()
+		for len(sent) > 0 {
+			frame, err := reader.conn.Receive(t.Context())
+			if err != nil {
+				requireClose(t, err, wire.CloseGoingAway)
+				requireReady(t, http.StatusOK, two)
+				reader = online(t, two, who[1])
+				break
+			}
+			require.Equal(t, wire.ServerDeliver, frame.Type, "%s", frame.Raw)
+			require.True(t, sent[string(frame.Envelope)], "twice, or of another round: %s", frame.Raw)
+			delete(sent, string(frame.Envelope))
+		}
+		requireReady(t, http.StatusOK, two)
+	}
+	require.Len(t, resumeOnce(t, two, who[1], "0").rows, 60)
+}
+
 // While the broker is away every envelope of every kind gets one nack; afterwards
 // there is no late queued and no live delivery of it, and at most one row
 // (FAULTS E03).

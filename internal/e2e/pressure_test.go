@@ -102,26 +102,28 @@ func TestStrangersDoNotStay(t *testing.T) {
 	}
 
 	noises := [][]byte{nil, ws.MustCompileFrame(ws.MaskFrame(ws.NewPingFrame(nil))), ws.MustCompileFrame(ws.MaskFrame(ws.NewPongFrame(nil)))}
-	silent := dialMany(t, 3*len(noises), func(int) *tcp { return upgraded(t, s, "") })
 	began = time.Now()
-	for open := true; open; {
-		for i, c := range silent {
-			if _, err := c.Write(noises[i%len(noises)]); err != nil {
-				open = false
+	silent := dialMany(t, 4*len(noises), func(int) *tcp { return upgraded(t, s, "") })
+	var noise sync.WaitGroup
+	for i, c := range silent {
+		noise.Go(func() {
+			for _, err := c.Write(noises[i%len(noises)]); err == nil; _, err = c.Write(noises[i%len(noises)]) {
+				time.Sleep(50 * time.Millisecond) //nolint:forbidigo // paces noise, waits for nothing
 			}
-		}
-		if time.Since(began) < time.Second { // within the deadline they are all there
-			first, second := connect(t, s, who[0]), connect(t, s, who[1])
-			refusedHello(t, s, client.Options{Token: who[0].Credential}, wire.CloseQuota)
-			first.leave()
-			second.leave()
-			s.RequireConnections(t, 0)
-		}
-		require.Less(t, time.Since(began), 10*time.Second, "noise renews the deadline")
+		})
 	}
+	first, second := connect(t, s, who[0]), connect(t, s, who[1])
+	refusedHello(t, s, client.Options{Token: who[0].Credential}, wire.CloseQuota)
 	for _, c := range silent {
-		_ = c.Close()
+		c.closed(wire.CloseAuth)
+		require.NoError(t, c.Close())
 	}
+	took := time.Since(began)
+	require.Greater(t, took, 1500*time.Millisecond, "they were there while the others were admitted")
+	require.Less(t, took, 8*time.Second, "noise renews the deadline")
+	noise.Wait()
+	first.leave()
+	second.leave()
 	for name, first := range map[string]string{"pong": `{"type":"pong","id":"1"}`, "unknown": `{"type":"x"}`, "junk": strings.Repeat("x", wire.MaxMessage)} {
 		c := upgraded(t, s, "")
 		c.write(text([]byte(first)))
@@ -191,6 +193,59 @@ func TestEverythingAtOnceOnOneConnection(t *testing.T) {
 	}
 	senders.Wait()
 	require.Equal(t, 1, complete)
+}
+
+// Connections that begin in the middle of traffic get each row once, from the scan or
+// live (FAULTS D05, D08).
+func TestEachRowOnceOnEveryConnection(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string]func() []testkit.Option{
+		"embedded": func() []testkit.Option { return nil },
+		"external": func() []testkit.Option { return []testkit.Option{testkit.NATSURL(testkit.StartBroker(t).URL())} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := unlimited(t, options()...)
+			who := room(t, s, "agent", "agent")
+			stop := make(chan struct{})
+			var traffic sync.WaitGroup
+			for range 3 {
+				p := connect(t, s, who[0])
+				traffic.Go(func() {
+					for n := 0; ; n++ {
+						select {
+						case <-stop:
+							return
+						default:
+							p.queued(p.envelope("control", who[1].ID, fmt.Sprint(n)), 1)
+						}
+					}
+				})
+			}
+			cursor := "$"
+			for range 60 {
+				p := connect(t, s, who[1])
+				got := p.resume(cursor, 0)
+				seen := make(map[string]bool)
+				rows := append(got.rows, got.live...)
+				for range 3 {
+					rows = append(rows, p.delivered())
+				}
+				for _, row := range rows {
+					require.False(t, seen[row.StreamID], "twice: %s", row.StreamID)
+					seen[row.StreamID] = true
+				}
+				if len(got.rows) > 0 {
+					cursor = got.rows[len(got.rows)-1].StreamID
+				} else {
+					cursor = rows[0].StreamID
+				}
+				p.leave()
+			}
+			close(stop)
+			traffic.Wait()
+		})
+	}
 }
 
 // Participants who came, resumed and left leave nothing behind: no goroutine, no open
