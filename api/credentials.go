@@ -12,7 +12,8 @@ import (
 
 const (
 	defaultTTL = 24 * time.Hour
-	maxTTL     = 366 * 24 * time.Hour
+	// MaxCredentialTTL is the longest time a credential may be valid.
+	MaxCredentialTTL = 366 * 24 * time.Hour
 )
 
 // terms are what a credential is minted with.
@@ -27,7 +28,7 @@ func credentialTerms(kind string, ttlSeconds *int64) (terms, error) {
 		return t, malformed("kind must be session or development")
 	}
 	if ttlSeconds != nil {
-		if *ttlSeconds < 1 || *ttlSeconds > int64(maxTTL/time.Second) {
+		if *ttlSeconds < 1 || *ttlSeconds > int64(MaxCredentialTTL/time.Second) {
 			return t, malformed("ttl_seconds must be 1 to 31622400 (366 days)")
 		}
 		t.ttl = time.Duration(*ttlSeconds) * time.Second

@@ -27,6 +27,8 @@ import (
 const (
 	callTimeout = time.Minute // a change may wait for every node of a cluster
 	maxAnswer   = 4 << 20
+
+	statusTimeout = 5 * time.Second // for an answer that only makes a hint better
 )
 
 // client calls the operator's endpoints.
@@ -202,6 +204,42 @@ func rootCause(err error) error {
 		return wrapped.Err
 	}
 	return err
+}
+
+// defaultRelayURL is where peer looks for a relay.
+const defaultRelayURL = "ws://127.0.0.1:8787/v1/relay"
+
+// relayURL is where the relay's clients connect, as far as this program can know: the
+// host of --api-url, or where the relay says it listens. It is empty where the relay
+// does not say.
+func (c *client) relayURL(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	if c.token != "" {
+		address := c.base.JoinPath("v1/relay")
+		address.Scheme = "ws" + strings.TrimPrefix(address.Scheme, "http")
+		return address.String()
+	}
+	var status api.Status
+	if c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &status) != nil {
+		return ""
+	}
+	return listenURL(status)
+}
+
+func listenURL(status api.Status) string {
+	listen, err := netip.ParseAddrPort(status.Listen)
+	if err != nil {
+		return ""
+	}
+	if listen.Addr().IsUnspecified() { // all addresses of this machine
+		listen = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), listen.Port())
+	}
+	scheme := "ws"
+	if status.TLS {
+		scheme = "wss"
+	}
+	return (&url.URL{Scheme: scheme, Host: listen.String(), Path: "/v1/relay"}).String()
 }
 
 // checkID refuses what cannot be an id before it becomes part of an address.

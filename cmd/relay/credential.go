@@ -59,7 +59,7 @@ func (c *CredentialMintCmd) Run(ctx context.Context, globals *Globals, con conso
 		fmt.Fprintf(w, "Participant %s has another credential, %s.\n", minted.ParticipantID, minted.CredentialID)
 		file.tell(w, minted.Credential, minted.ExpiresAt)
 		next(w, globals, con, "credential revoke --credential-id "+minted.CredentialID)
-		fmt.Fprintf(w, "  %s\n", file.listen(con))
+		fmt.Fprintf(w, "  %s\n", file.listen(con, server.relayURL(ctx)))
 	}))
 }
 

@@ -74,29 +74,26 @@ func (c console) notef(format string, values ...any) {
 }
 
 func main() {
-	ctx, stop := context.Background(), func() {}
-	if len(os.Args) < 2 || os.Args[1] != "serve" { // the server has its own way to end
-		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	}
-	code := run(ctx, os.Args[1:], console{os.Stdout, os.Stderr, os.Args[0]})
-	stop()
-	os.Exit(code)
+	os.Exit(run(context.Background(), os.Args[1:], console{os.Stdout, os.Stderr, os.Args[0]}))
+}
+
+func newParser(cli *CLI, con console, exit func(code int)) (*kong.Kong, error) {
+	return kong.New(cli,
+		kong.Name("relay"),
+		kong.Description(description),
+		kong.Writers(con.out, con.err),
+		kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Configuration(configFile),
+		kong.Vars{"inbox_shards": "32"},
+		kong.Bind(con),
+	)
 }
 
 func run(ctx context.Context, args []string, con console) int {
 	var cli CLI
 	exited := -1
-	parser, err := kong.New(&cli,
-		kong.Name("relay"),
-		kong.Description(description),
-		kong.Writers(con.out, con.err),
-		kong.Exit(func(code int) { exited = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Configuration(configFile),
-		kong.Vars{"inbox_shards": "32"},
-		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(con),
-	)
+	parser, err := newParser(&cli, con, func(code int) { exited = code })
 	if err != nil {
 		con.notef("%v", err)
 		return exitUsage
@@ -114,7 +111,19 @@ func run(ctx context.Context, args []string, con console) int {
 		con.notef("%v", err)
 		return exitFailed
 	}
+	ctx, stop := interruptible(ctx, parsed)
+	defer stop()
+	parsed.BindTo(ctx, (*context.Context)(nil))
 	return exitCode(parsed.Run(&cli.Globals), con)
+}
+
+// interruptible ends ctx with a signal, but not for the server, which has its own way to
+// end: caught here as well, a second signal would not end the process.
+func interruptible(ctx context.Context, parsed *kong.Context) (context.Context, context.CancelFunc) {
+	if parsed.Command() == "serve" {
+		return ctx, func() {}
+	}
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
 // settle makes the data folder absolute. An empty name, as of a variable that is set to

@@ -3,12 +3,14 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
@@ -123,6 +125,78 @@ func requireMode(ts *testscript.TestScript, neg bool, args []string) {
 	if info.Mode().Perm() != os.FileMode(want) {
 		ts.Fatalf("mode %04o", info.Mode().Perm())
 	}
+}
+
+// A server elsewhere than usual, or one that speaks TLS, is named in the command that
+// uses a credential.
+func TestTheListenCommandLeadsToThisRelay(t *testing.T) {
+	t.Setenv("PEER_URL", "")
+	for _, c := range []struct {
+		status api.Status
+		want   string
+	}{
+		{api.Status{Listen: "127.0.0.1:8787"}, "bin/peer listen --credential-file FILE "},
+		{api.Status{Listen: "[::]:8787"}, "bin/peer listen --credential-file FILE "},
+		{api.Status{Listen: "127.0.0.1:8787", TLS: true}, "bin/peer listen --url wss://127.0.0.1:8787/v1/relay --credential-file FILE "},
+		{api.Status{Listen: "0.0.0.0:9000"}, "bin/peer listen --url ws://127.0.0.1:9000/v1/relay --credential-file FILE "},
+		{api.Status{Listen: "[2001:db8::1]:9000"}, "bin/peer listen --url 'ws://[2001:db8::1]:9000/v1/relay' --credential-file FILE "},
+		{api.Status{}, "bin/peer listen --credential-file FILE "},
+	} {
+		got := new(secretFile).listen(console{program: "bin/relay"}, listenURL(c.status))
+		require.True(t, strings.HasPrefix(got, c.want), "%s: %s", c.status.Listen, got)
+	}
+	base, err := url.Parse("https://relay.example/here")
+	require.NoError(t, err)
+	require.Equal(t, "wss://relay.example/here/v1/relay", (&client{base: base, token: "x"}).relayURL(t.Context()))
+
+	t.Setenv("PEER_URL", "ws://127.0.0.1:9000/v1/relay")
+	got := new(secretFile).listen(console{program: "relay"}, "ws://127.0.0.1:9000/v1/relay")
+	require.NotContains(t, got, "--url")
+	got = new(secretFile).listen(console{program: "relay"}, defaultRelayURL)
+	require.Contains(t, got, "--url "+defaultRelayURL)
+}
+
+// Wherever serve stands in the command line, signals are its own matter: caught twice, a
+// second one would not end the process.
+func TestSignalsOfTheServerAreItsOwn(t *testing.T) {
+	for line, caught := range map[string]bool{
+		"serve": false, "--data elsewhere serve": false, "serve --data elsewhere": false,
+		"room create": true, "--data serve room create": true,
+	} {
+		var cli CLI
+		parser, err := newParser(&cli, console{}, func(int) {})
+		require.NoError(t, err)
+		parsed, err := parser.Parse(strings.Fields(line))
+		require.NoError(t, err)
+		ctx, stop := interruptible(t.Context(), parsed)
+		require.Equal(t, caught, ctx != t.Context(), line)
+		stop()
+	}
+}
+
+// With an external NATS doctor looks at it, and the nats commands lead to it.
+func TestAnExternalNATSIsShown(t *testing.T) {
+	broker := testkit.StartBroker(t)
+	address := strings.TrimPrefix(broker.URL(), "nats://")
+	server := testkit.Start(t, testkit.NATSURL("nats://relay:s3cret@"+address))
+	member := server.Join(t, server.Room(t, testkit.RoomOptions{}), "agent")
+	var out writer
+	con := console{&out, &out, "relay"}
+	require.Zero(t, run(t.Context(), []string{"inbox", "--data", server.Data(), "--participant", member.ID}, con), "%s", out)
+	require.Equal(t, 3, strings.Count(string(out), "nats --server nats://"+address+" s"), "%s", out)
+	require.NotContains(t, string(out), "s3cret")
+
+	out = nil
+	run(t.Context(), []string{"doctor", "--data", server.Data()}, con)
+	require.Regexp(t, `(?m)^ok +nats +ready$`, string(out))
+	broker.Stop()
+	require.Eventually(t, func() bool {
+		out = nil
+		run(t.Context(), []string{"doctor", "--data", server.Data()}, con)
+		return strings.Contains(string(out), "not connected to nats://"+address)
+	}, 20*time.Second, 50*time.Millisecond)
+	require.NotContains(t, string(out), "s3cret")
+	broker.Start(t) // the relay closes what it has there
 }
 
 func TestQuote(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peerrelay/peerrelay/infra/pgd"
+	"github.com/peerrelay/peerrelay/internal/node"
 	"github.com/peerrelay/peerrelay/schema"
 )
 
@@ -44,7 +45,7 @@ func (c *MigrateCmd) Run(ctx context.Context, globals *Globals, con console) (er
 		url = database.URL()
 	}
 	if err := schema.Up(ctx, url); err != nil {
-		return fmt.Errorf("migrate: %w", err)
+		return fmt.Errorf("migrate: %w", node.ExplainDatabase(err))
 	}
 	latest, err := schema.Latest()
 	if err != nil {

@@ -117,14 +117,19 @@ func (s *secretFile) tell(w io.Writer, credential string, expires time.Time) {
 	fmt.Fprintf(w, "Its credential, shown only now and valid until %s:\n\n  %s\n", moment(expires), credential)
 }
 
-// listen is the command that uses the credential.
-func (s *secretFile) listen(con console) string {
+// listen is the command that uses the credential. relayURL is empty where it is not
+// known.
+func (s *secretFile) listen(con console, relayURL string) string {
 	peer := "peer"
 	if folder, ours := strings.CutSuffix(con.program, "relay"); ours {
 		peer = folder + "peer"
 	}
-	if s.file != nil {
-		return peer + " listen --credential-file " + quote(s.file.Name())
+	peer += " listen"
+	if usual := orText(os.Getenv("PEER_URL"), defaultRelayURL); relayURL != "" && relayURL != usual {
+		peer += " --url " + quote(relayURL)
 	}
-	return peer + " listen --credential-file FILE   # a file that holds the credential"
+	if s.file != nil {
+		return peer + " --credential-file " + quote(s.file.Name())
+	}
+	return peer + " --credential-file FILE   # a file that holds the credential"
 }

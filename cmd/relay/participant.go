@@ -27,8 +27,8 @@ type terms struct {
 }
 
 func (t *terms) seconds() (*int64, error) {
-	if t.TTL < time.Second || t.TTL%time.Second != 0 {
-		return nil, usageError{"--ttl must be whole seconds, at least one"}
+	if t.TTL < time.Second || t.TTL > api.MaxCredentialTTL || t.TTL%time.Second != 0 {
+		return nil, usageError{fmt.Sprintf("--ttl must be whole seconds, at least one and at most %.0fh", api.MaxCredentialTTL.Hours())}
 	}
 	seconds := int64(t.TTL / time.Second)
 	return &seconds, nil
@@ -90,7 +90,7 @@ func (c *ParticipantAddCmd) Run(ctx context.Context, globals *Globals, con conso
 		next(w, globals, con,
 			"participant list --room "+member.RoomID,
 			"inbox --participant "+member.ParticipantID)
-		fmt.Fprintf(w, "  %s\n", file.listen(con))
+		fmt.Fprintf(w, "  %s\n", file.listen(con, server.relayURL(ctx)))
 	}))
 }
 

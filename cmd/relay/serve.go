@@ -76,6 +76,7 @@ func (c *ServeCmd) Run(globals *Globals) error {
 	log := c.logger(os.Stderr)
 	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(interrupted, stop) // a second signal ends the process at once
 
 	starting, cancel := context.WithTimeout(interrupted, startTimeout)
 	defer cancel()
@@ -96,7 +97,6 @@ func (c *ServeCmd) Run(globals *Globals) error {
 	case failure = <-n.Failed():
 		log.Error("shutting down", "error", failure)
 	}
-	stop() // a second signal ends the process at once
 	closing, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	return errors.Join(failure, n.Close(closing))
