@@ -38,7 +38,7 @@ func drained(t *testing.T, s *testkit.Relay, from testkit.Participant, p *peer, 
 	sender.queued([]byte(sent), 1)
 	var before []wire.ServerFrame
 	for {
-		frame, err := p.conn.Receive(t.Context())
+		frame, err := p.receive()
 		if err != nil {
 			requireClose(t, err, wire.CloseGoingAway)
 			return before
@@ -147,7 +147,7 @@ func TestNobodyStaysDeaf(t *testing.T) {
 			sent := sender.envelope("message", sender.who.Room, "after")
 			sender.queued(sent, 10)
 			for _, p := range peers {
-				frame, err := p.conn.Receive(t.Context())
+				frame, err := p.receive()
 				if err != nil {
 					requireClose(t, err, wire.CloseGoingAway)
 					rows := resumeOnce(t, s, p.who, "0").rows
@@ -181,7 +181,7 @@ func TestRowsOfAnotherNodeDuringACut(t *testing.T) {
 		}
 		link.Restore()
 		for len(sent) > 0 {
-			frame, err := reader.conn.Receive(t.Context())
+			frame, err := reader.receive()
 			if err != nil {
 				requireClose(t, err, wire.CloseGoingAway)
 				requireReady(t, http.StatusOK, two)
@@ -366,7 +366,7 @@ func TestNothingOvertakes(t *testing.T) {
 	seen := make(map[string]bool)
 	var last wire.StreamID
 	for !seen[order[len(order)-1]] {
-		frame, err := reader.conn.Receive(t.Context())
+		frame, err := reader.receive()
 		if err != nil {
 			requireClose(t, err, wire.CloseGoingAway)
 			break
@@ -410,7 +410,7 @@ func TestRevokedOnANodeThatIsCutOff(t *testing.T) {
 	one.RevokeParticipant(t, who[1])
 	sender.queued(sender.envelope("control", who[1].ID, "after"), 1)
 	link.Restore()
-	frame, err := victim.conn.Receive(t.Context())
+	frame, err := victim.receive()
 	require.Error(t, err, "after the revocation was answered: %s", frame.Raw)
 	var closed *client.CloseError
 	require.ErrorAs(t, err, &closed)

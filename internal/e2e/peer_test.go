@@ -73,6 +73,17 @@ func (p *peer) next() wire.ServerFrame {
 	return frame
 }
 
+// receive returns the next frame, or how the connection ended; a socket that stays
+// open and silent fails the test.
+func (p *peer) receive() (wire.ServerFrame, error) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	frame, err := p.conn.Receive(ctx)
+	require.NotErrorIs(p.t, err, context.DeadlineExceeded, "an open socket stays silent")
+	return frame, err
+}
+
 // queued sends and expects one queued per recipient, which it returns by recipient.
 func (p *peer) queued(frame []byte, recipients int) map[string]string {
 	p.t.Helper()

@@ -130,7 +130,7 @@ func read(t *testing.T, s *testkit.Relay, who testkit.Participant, cursor string
 	defer func() { _ = p.conn.Close() }()
 	require.NoError(t, p.conn.Resume(t.Context(), cursor, 0))
 	for {
-		frame, err := p.conn.Receive(t.Context())
+		frame, err := p.receive()
 		if err != nil {
 			requireClose(t, err, wire.CloseGoingAway)
 			return rows, true
