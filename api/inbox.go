@@ -50,14 +50,15 @@ func streamID(b inbox.Bounds, sequence uint64) *string {
 
 // natsCommands are what an operator types to see the inbox with the nats program.
 func (a *API) natsCommands(stream, subject string, room uuid.UUID) []string {
-	nats := "nats "
+	words := []string{"nats"}
 	for _, flag := range [][2]string{
-		{"--context ", a.cfg.NATSContext}, {"--server ", a.cfg.NATSServers}, {"--creds ", a.cfg.NATSCreds},
+		{"--context", a.cfg.NATSContext}, {"--server", a.cfg.NATSServers}, {"--creds", a.cfg.NATSCreds},
 	} {
 		if flag[1] != "" {
-			nats += flag[0] + shellQuote(flag[1]) + " "
+			words = append(words, flag[0], shellQuote(flag[1]))
 		}
 	}
+	nats := strings.Join(words, " ") + " "
 	return []string{
 		nats + "stream view " + stream + " --subject " + subject,
 		nats + "stream get " + stream + " --last-for " + subject,

@@ -6,8 +6,7 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -373,7 +372,7 @@ func TestWhichUpgradesMayBeRetried(t *testing.T) {
 func TestAServerThatCannotBeTrustedIsNotRetried(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
 	defer server.Close()
 	_, err := client.Dial(t.Context(), server.URL, client.Options{Token: "secret"})

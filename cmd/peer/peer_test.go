@@ -5,8 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -502,7 +501,7 @@ func TestListenGivesUpOnAnAnswerThatStaysTheSame(t *testing.T) {
 
 func TestListenGivesUpOnACertificateThatCannotBeVerified(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
 	defer server.Close()
 	got := peer(t, "", "listen", "--url", server.URL)

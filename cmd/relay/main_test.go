@@ -1,8 +1,11 @@
 package main
 
 import (
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -16,8 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/api"
+	"github.com/peerrelay/peerrelay/internal/node"
 	"github.com/peerrelay/peerrelay/internal/testkit"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+	"github.com/peerrelay/peerrelay/schema"
 )
 
 // TestMain is the relay command itself where the test binary is called relay, as the
@@ -40,7 +45,7 @@ func TestScripts(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(self, filepath.Join(programs, "relay")))
-	emptyDatabase := pgtest.EmptyURL(t)
+	emptyDatabase, othersDatabase := pgtest.EmptyURL(t), pgtest.As(t, pgtest.EmptyURL(t), schema.ServiceRole)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -52,6 +57,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ADDRESS", server.Addr())
 			env.Setenv("TOKEN_FILE", filepath.Join(server.Data(), api.OperatorTokenFile))
 			env.Setenv("EMPTY_DATABASE", emptyDatabase)
+			env.Setenv("OTHERS_DATABASE", othersDatabase)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -154,6 +160,34 @@ func TestTheListenCommandLeadsToThisRelay(t *testing.T) {
 	require.NotContains(t, got, "--url")
 	got = new(secretFile).listen(console{program: "relay"}, defaultRelayURL)
 	require.Contains(t, got, "--url "+defaultRelayURL)
+}
+
+func TestTheListenCommandSpeaksTLSWhereTheRelayDoes(t *testing.T) {
+	t.Setenv("PEER_URL", "")
+	cert, key := certificate(t)
+	server := testkit.Start(t, func(c *node.Config) { c.TLSCert, c.TLSKey = cert, key })
+	room := server.Room(t, testkit.RoomOptions{})
+	var out writer
+	args := []string{"participant", "add", "--data", server.Data(), "--room", room, "--role", "agent"}
+	require.Zero(t, run(t.Context(), args, console{&out, &out, "relay"}), "%s", out)
+	require.Contains(t, string(out), "peer listen --url wss://"+server.Addr()+"/v1/relay --credential-file FILE")
+}
+
+// certificate borrows that of net/http/httptest.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	borrowed := httptest.NewTLSServer(nil)
+	defer borrowed.Close()
+	pair := borrowed.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(t, err)
+	folder := t.TempDir()
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(folder, name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", pair.Certificate[0]), write("key.pem", "PRIVATE KEY", key)
 }
 
 // Wherever serve stands in the command line, signals are its own matter: caught twice, a

@@ -24,11 +24,11 @@ func TestExplainDatabase(t *testing.T) {
 	require.ErrorIs(t, ExplainDatabase(refused), refused)
 	require.ErrorContains(t, ExplainDatabase(fmt.Errorf("create a table: %w", sqlError("42501"))), "must own the database")
 
-	for _, clear := range []error{
+	for _, known := range []error{
 		fmt.Errorf("create a table: %w", sqlError("42601")),
 		fmt.Errorf("%w: %w", schema.ErrRole, sqlError("42501")), // says by itself what to run
 	} {
-		require.Equal(t, clear, ExplainDatabase(clear))
+		require.Equal(t, known, ExplainDatabase(known))
 	}
 }
 
