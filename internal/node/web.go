@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -107,6 +108,11 @@ func (n *Node) newAPI() (*api.API, error) {
 	})
 }
 
+// drainTimeout is the time that requests under way get when the node closes. A request
+// may last for longer (a profile, a body that comes slowly), and must not take the time
+// of what is closed after it.
+const drainTimeout = 3 * time.Second
+
 // serve runs one HTTP server until the node closes.
 func (n *Node) serve(name string, listener net.Listener, handler http.Handler) {
 	server := api.Server(handler, n.log)
@@ -119,10 +125,13 @@ func (n *Node) serve(name string, listener net.Listener, handler http.Handler) {
 	}()
 	n.onClose(name, func(ctx context.Context) error {
 		defer func() { <-ended }()
-		if err := server.Shutdown(ctx); err != nil {
-			return errors.Join(err, server.Close())
+		drain, cancel := context.WithTimeout(ctx, drainTimeout)
+		defer cancel()
+		if server.Shutdown(drain) == nil {
+			return nil
 		}
-		return nil
+		n.log.Info("requests cut short", "listener", name)
+		return server.Close()
 	})
 }
 

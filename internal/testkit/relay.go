@@ -217,6 +217,9 @@ func (s *Relay) Addr() string { return s.cfg.Listen }
 // RelayURL is the WebSocket's URL.
 func (s *Relay) RelayURL() string { return "ws://" + s.Addr() + "/v1/relay" }
 
+// PrivateURL is where metrics and profiles are.
+func (s *Relay) PrivateURL() string { return "http://" + s.private }
+
 // Data is the data folder.
 func (s *Relay) Data() string { return s.cfg.Data }
 
