@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -161,6 +162,9 @@ func (n *Node) startDatabase(ctx context.Context) error {
 	if n.cfg.DatabaseURL != "" {
 		return nil
 	}
+	if err := n.checkDatabaseThere(); err != nil {
+		return err
+	}
 	var err error
 	n.database, err = pgd.Start(ctx, pgd.Config{Dir: n.cfg.Data, Logger: n.log, Roles: []string{schema.ServiceRole}})
 	if err != nil {
@@ -168,6 +172,21 @@ func (n *Node) startDatabase(ctx context.Context) error {
 	}
 	n.watch("PostgreSQL", n.database.Done())
 	n.onClose("database", n.database.Close)
+	return nil
+}
+
+// checkDatabaseThere refuses to make a new, empty database in a folder whose inboxes say
+// that it was in use: every credential would be unknown, and 4403 tells clients to give
+// up for good. A mount that did not come up looks like that.
+func (n *Node) checkDatabaseThere() error {
+	database, inboxes := filepath.Join(n.cfg.Data, "postgres", "data"), filepath.Join(n.cfg.Data, "nats", "jetstream")
+	if _, err := os.Stat(inboxes); err != nil {
+		return nil //nolint:nilerr // no inboxes, so nothing was in use
+	}
+	if _, err := os.Stat(database); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is missing, though %s is there: mount or restore it, use --database-url, "+
+			"or remove nats/ to begin anew", database, inboxes)
+	}
 	return nil
 }
 
