@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,15 +24,15 @@ func (s *Relay) RawDial(t testing.TB) *Raw {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	// A small receive buffer, so that a test that stops reading is soon felt.
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, network, address)
-		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-			err = tcp.SetReadBuffer(64 << 10)
-		}
-		return conn, err
+	// A small receive buffer from the start, so that a test that stops reading is soon felt.
+	dialer := net.Dialer{Control: func(_, _ string, conn syscall.RawConn) error {
+		var err error
+		controlled := conn.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10)
+		})
+		return errors.Join(controlled, err)
 	}}
+	transport := &http.Transport{DialContext: dialer.DialContext}
 	ws, _, err := websocket.Dial(ctx, s.RelayURL(), &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	require.NoError(t, err)
 	ws.SetReadLimit(wire.MaxServerMessage)
