@@ -28,6 +28,10 @@ const (
 // to fit into one batch of the server (1,000 messages).
 const MaxRecipients = 1000
 
+// DefaultShards is how many streams hold the inboxes unless told otherwise: larger groups
+// to write with fewer, quicker replays from disk with more (docs/performance.md).
+const DefaultShards = 8
+
 // Config of Open. Only Dial and Sink are required.
 type Config struct {
 	// Dial opens one connection to NATS with the options added to its own. Open
@@ -40,7 +44,7 @@ type Config struct {
 	Mode       Mode
 	SyncAlways bool // the server flushes every write: groups become atomic batches, which share one flush
 
-	Shards   int           // streams; 0 means 32. Fixed by the first Open of a store
+	Shards   int           // streams; 0 means DefaultShards. Fixed by the first Open of a store
 	Replicas int           // of each stream; 0 means 1
 	MaxRows  int           // newest rows kept per inbox; 0 means 500
 	MaxAge   time.Duration // rows older than this are gone; 0 means 24 h
@@ -63,7 +67,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.Shards, 32)
+	setDefault(&c.Shards, DefaultShards)
 	setDefault(&c.Replicas, 1)
 	setDefault(&c.MaxRows, 500)
 	setDefault(&c.MaxAge, 24*time.Hour)

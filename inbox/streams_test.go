@@ -31,7 +31,7 @@ func TestStreamsDeclared(t *testing.T) {
 		require.True(t, c.AllowAtomicPublish)
 		require.Equal(t, 1, c.Replicas)
 	}
-	require.Equal(t, 32, names)
+	require.Equal(t, inbox.DefaultShards, names)
 }
 
 func TestShardCountIsFixed(t *testing.T) {

@@ -13,8 +13,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/peerrelay/peerrelay/inbox"
 
 	"github.com/alecthomas/kong"
 )
@@ -85,7 +88,7 @@ func newParser(cli *CLI, con console, exit func(code int)) (*kong.Kong, error) {
 		kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Configuration(configFile),
-		kong.Vars{"inbox_shards": "32"},
+		kong.Vars{"inbox_shards": strconv.Itoa(inbox.DefaultShards)},
 		kong.Bind(con),
 	)
 }

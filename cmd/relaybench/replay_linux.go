@@ -10,6 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/peerrelay/peerrelay/inbox"
+
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
@@ -29,7 +31,7 @@ const replayMembers = 10
 // Help is kong's long text of the command.
 func (*replayCommand) Help() string {
 	return `For each number of shards: envelopes a second in rooms of 10, then whole-inbox replays and replays of the newest 5 rows.
-The figure is whole-inbox replays a second with the relay's default of 32 shards, or the last in the list.
+The figure is whole-inbox replays a second with the relay's default number of shards, or the last in the list.
 Example: relaybench replay --quick --shards 16,32`
 }
 
@@ -51,7 +53,7 @@ func (c *replayCommand) Run(ctx context.Context, con console) error {
 		runs, machine = append(runs, s), on
 	}
 	chosen := runs[len(runs)-1]
-	if at := slices.Index(c.Shards, 32); at >= 0 {
+	if at := slices.Index(c.Shards, inbox.DefaultShards); at >= 0 {
 		chosen = runs[at]
 	}
 	machine.Shards = fmt.Sprint(c.Shards)

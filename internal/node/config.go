@@ -39,7 +39,7 @@ type Config struct {
 	NATSListen  string // of the embedded NATS, for the nats command line; default 127.0.0.1:0
 	NATSCreds   string // credentials file for NATSURL
 
-	InboxShards   int           // default 32
+	InboxShards   int           // default inbox.DefaultShards
 	InboxSync     string        // default SyncEverySecond
 	InboxReplicas int           // default 1
 	RecentBytes   int64         // default 256 MiB; negative: none
