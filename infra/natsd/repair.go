@@ -35,7 +35,7 @@ func (s *Server) keepRepaired() {
 		if why := s.writeFailure(); why != nil && s.writable() == nil {
 			s.log.Warn("the disk takes data again; starting JetStream anew", "after", why)
 			if err := s.restartJetStream(); err != nil {
-				s.log.Error("JetStream could not be started anew", "error", err)
+				s.log.Error("could not start JetStream anew", "error", err)
 			}
 			pause = repairPause
 		}
