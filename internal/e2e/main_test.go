@@ -3,7 +3,10 @@
 package e2e_test
 
 import (
+	"net/http"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/peerrelay/peerrelay/internal/testkit"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
@@ -11,5 +14,8 @@ import (
 
 func TestMain(m *testing.M) {
 	testkit.RunChild()
-	pgtest.Main(m)
+	pgtest.Main(m, func() error {
+		http.DefaultClient.CloseIdleConnections()
+		return goleak.Find() // what every relay of these tests started has ended
+	})
 }
