@@ -110,7 +110,12 @@ func (f *flusher) signal() {
 }
 
 func (f *flusher) run() {
-	for range f.wake {
+	for {
+		select {
+		case <-f.wake:
+		case <-f.stopped:
+			return
+		}
 		for c := f.take(); c != nil; c = f.take() {
 			c.mu.Lock()
 			c.dirty = false
@@ -141,6 +146,5 @@ func (f *flusher) take() *conn {
 // stop ends the goroutines and waits for them. add may not be called any more.
 func (f *flusher) stop() {
 	close(f.stopped)
-	close(f.wake)
 	f.running.Wait()
 }
