@@ -2,6 +2,7 @@ package doctest_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,6 +138,7 @@ type terminal struct {
 	shell  *exec.Cmd
 	input  io.WriteCloser
 	blocks int
+	groups []string // pid files of the blocks that go on
 }
 
 func (p *place) terminal(t *testing.T, variables ...string) *terminal {
@@ -151,6 +154,9 @@ func (p *place) terminal(t *testing.T, variables ...string) *terminal {
 	t.Cleanup(func() {
 		s.input.Close()
 		_ = s.shell.Wait()
+		for _, file := range s.groups {
+			killGroup(t, file)
+		}
 	})
 	return s
 }
@@ -178,11 +184,26 @@ func (s *terminal) enterBlock(t *testing.T, page string, b block, goesOn bool) t
 	run := typed{block: b, page: page, output: name + ".out", code: name + ".code", pid: name + ".pid"}
 	group := "{\n" + s.place.here(b.text) + "}"
 	if goesOn {
+		s.groups = append(s.groups, run.pid)
 		s.enter(t, fmt.Sprintf("%s </dev/null >%s 2>&1 & echo $! >%s", group, run.output, run.pid))
 	} else {
 		s.enter(t, fmt.Sprintf("%s </dev/null >%s 2>&1; echo $? >%s.new; mv %[3]s.new %[3]s", group, run.output, run.code))
 	}
 	return run
+}
+
+// killGroup ends whatever an interrupt did not end.
+func killGroup(t *testing.T, pidFile string) {
+	t.Helper()
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		return // it was never started
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	if err := syscall.Kill(-pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
+		require.NoError(t, err)
+	}
 }
 
 const blockTimeout = 30 * time.Second
