@@ -30,7 +30,7 @@ func (r *Relay) Apply(_ context.Context, c cluster.Change) error {
 				slices.Contains(c.Credentials, s.identity.Credential)
 		}), wire.CloseAuth, wire.ReasonAuth)
 		if c.Frozen {
-			r.closeSessions(rm.sessions(func(*session) bool { return true }), wire.CloseFrozen, wire.ReasonFrozen)
+			r.closeSessions(rm.sessions(everySession), wire.CloseFrozen, wire.ReasonFrozen)
 		}
 	}
 	for _, rm := range rooms {
@@ -61,7 +61,7 @@ func (r *Relay) closeSessions(sessions []*session, code wire.CloseCode, reason s
 // must not decide.
 func (r *Relay) LeaseLost() {
 	r.changes.Add(1)
-	r.closeSessions(r.hub.sessions(func(*session) bool { return true }), wire.CloseGoingAway, wire.ReasonLink)
+	r.closeSessions(r.hub.sessions(everySession), wire.CloseGoingAway, wire.ReasonLink)
 }
 
 // Resync forgets what was cached and checks every connection's credential, because

@@ -61,7 +61,7 @@ func (r *Relay) Deliver(live *inbox.Live) {
 	}
 	if !r.cfg.Lease.Held() {
 		// Who is still in the room is not known. The connections resume when it is.
-		r.closeSessions(rm.sessions(func(*session) bool { return true }), wire.CloseGoingAway, wire.ReasonLink)
+		r.closeSessions(rm.sessions(everySession), wire.CloseGoingAway, wire.ReasonLink)
 		return
 	}
 	frame := frameBuffers.get()
@@ -200,7 +200,7 @@ func (r *Relay) Missed(room uuid.UUID) {
 		}
 	}
 	for _, rm := range rooms {
-		for _, s := range rm.sessions(func(*session) bool { return true }) {
+		for _, s := range rm.sessions(everySession) {
 			s.catchUp()
 		}
 	}

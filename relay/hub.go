@@ -95,6 +95,9 @@ func (h *hub) slice(nth, parts int, visit func(*session)) {
 	}
 }
 
+// everySession matches all.
+func everySession(*session) bool { return true }
+
 // sessions returns those of all sessions that match.
 func (h *hub) sessions(match func(*session) bool) []*session {
 	h.mu.Lock()
