@@ -15,6 +15,7 @@ var (
 	ErrUnauthenticated = errors.New("credential is not valid")
 	ErrConflict        = errors.New("the state changed or does not allow this")
 	ErrInvalid         = errors.New("invalid argument")
+	ErrForbidden       = errors.New("not allowed in this role")
 )
 
 // Credentials answers hello.
@@ -44,7 +45,15 @@ type History interface {
 	// notice, an id that is not 1 to 128 printable ASCII characters, no bytes or more
 	// than wire.MaxMessage): a *wire.Error with MalformedRequest. Refused without being
 	// stored, too: ErrNotFound for a room the tenant does not have or a sender who is
-	// not a current participant of it, ErrConflict for an archived room. On any other
+	// not a current participant of it, ErrConflict for an archived room.
+	//
+	// What does not fit the room's scheme is refused with the codes of RELAY ("When the
+	// API refuses the store"): MLSSchemeDisabled in an MLS room while MLS is off;
+	// SchemeMismatch for a message in a room of scheme none, a marker (kid, enc, hdr) the
+	// scheme does not have, or sender-key distribution where there are no sender keys;
+	// for a message in an MLS room MLSRemovalPending while the room is REKEYING, MLSRetired
+	// for a gen before the room's epoch, MLSUnknown for one after it or where there is no
+	// group. On any other
 	// error the message may or may not be stored, and the same call again finds out.
 	//
 	// Concurrent calls share commits. A call whose context ends while its message is
@@ -125,13 +134,26 @@ type Versions interface {
 	RoomVersions(ctx context.Context, tenant uuid.UUID, rooms []uuid.UUID) (map[uuid.UUID]int64, error)
 }
 
-// Store is the sum of the roles.
-type Store interface {
+// Edge is what a node without a database asks of one that has it: store/remote
+// answers it over HTTP.
+type Edge interface {
 	Credentials
 	Rosters
 	Versions
 	History
-	Operator
+	TraceWriter
+	NoticeWriter
 	// Ping reports whether the store answers and accepts writes.
 	Ping(ctx context.Context) error
+}
+
+// Store is the sum of the roles.
+type Store interface {
+	Edge
+	HistoryReader
+	TraceReader
+	NoticeReader
+	Rules
+	Generations
+	Operator
 }

@@ -131,6 +131,8 @@ type Message struct {
 	Kind   wire.Kind
 	Gen    uint64
 	KID    string // empty when the envelope has none
+	Enc    string // empty when the envelope has none
+	Hdr    bool   // the envelope has a ratchet header
 	Bytes  []byte // the envelope exactly as sent
 }
 

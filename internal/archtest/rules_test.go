@@ -16,7 +16,7 @@ var layers = []layer{
 	{"wire", nil, "wire knows bytes and nothing else, so that a client needs nothing else either"},
 
 	{"store/postgres/internal/...", nil, "generated code knows the database driver only"},
-	{"store/postgres", []string{"store", "wire", "schema", "store/postgres/internal/..."}, "adapters do not know each other; this one fits one schema"},
+	{"store/postgres", []string{"store", "board", "wire", "schema", "store/postgres/internal/..."}, "adapters do not know each other; this one fits one schema"},
 	{"store/remote", []string{"store", "wire"}, "adapters do not know each other"},
 	{"store/storetest", []string{"store", "wire"}, "the suite knows the contract, not who fulfils it"},
 	{"store", []string{"wire"}, "the domain knows no technology"},

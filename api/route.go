@@ -1,0 +1,77 @@
+package api
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/peerrelay/peerrelay/store"
+)
+
+// access says who may call an endpoint.
+type access int
+
+const (
+	forOperator access = iota // the operator's socket or token
+	forSession                // the operator, or a valid credential of the room named in the path
+	forService                // the service token of edge nodes, from a private address
+	forEverybody
+)
+
+// caller is who calls: the operator, or the participant whose credential it is.
+type caller struct {
+	tenant   uuid.UUID
+	operator bool
+	identity store.Identity // zero for the operator
+}
+
+type callerKey struct{}
+
+// callerOf returns who calls; the router has put it there, for every access but
+// forService and forEverybody.
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
+// route is one method of one path, and all that the OpenAPI document says of it.
+type route struct {
+	method  string
+	path    string // pattern of net/http
+	access  access
+	handler handler
+	maxBody int64 // bytes; 0: 16 KiB
+	doc     doc
+}
+
+// doc is what people read. Types stand for their JSON Schema.
+type doc struct {
+	tag         string // group on the page: rooms, sessions, board, internal, health
+	summary     string // one line
+	description string // Markdown; limits, order, what may be repeated
+	query       []parameter
+	header      []parameter
+	request     any         // value of the body's type, nil: no body
+	status      int         // of success
+	answer      any         // value of the type of the answer's body
+	refusals    []refusedAs // beside those every endpoint has
+	example     any         // value of the request's type, as one would send it
+}
+
+type parameter struct {
+	name        string
+	description string
+	example     string
+}
+
+// refusedAs is a code of wire.Codes that this endpoint answers, and when.
+type refusedAs struct {
+	code string
+	when string
+}
+
+// rawAnswer is an answer that is not JSON.
+type rawAnswer struct {
+	contentType string
+	body        []byte
+}

@@ -1,0 +1,42 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// MaxSessionKey bounds a published session key.
+const MaxSessionKey = 1024
+
+// NewGeneration publishes a sender key's public part and asks for its gen (RELAY,
+// "Sender-key identity compatibility").
+type NewGeneration struct {
+	Tenant      uuid.UUID
+	Room        uuid.UUID
+	Participant uuid.UUID
+	KID         [16]byte
+	SessionKey  []byte // public, opaque to the server; 1 to MaxSessionKey bytes
+}
+
+// Generation is an allocated one.
+type Generation struct {
+	Participant uuid.UUID
+	Gen         uint64 // rises per participant and room, from 1
+	KID         [16]byte
+	SessionKey  []byte
+	AllocatedAt time.Time
+}
+
+// Generations allocates sender generations.
+type Generations interface {
+	// AllocateGeneration returns the next gen of the participant, or, for a kid it has
+	// published before with the same key, the gen of then. ErrConflict for that kid with
+	// another key, an archived room or a viewer; ErrNotFound for the room or a participant
+	// who is not a current one; ErrInvalid for the key.
+	AllocateGeneration(ctx context.Context, g NewGeneration) (Generation, error)
+	// CurrentGenerations returns the newest generation of each current participant that
+	// has one. ErrNotFound: no such room.
+	CurrentGenerations(ctx context.Context, tenant, room uuid.UUID) ([]Generation, error)
+}
