@@ -31,7 +31,7 @@ func testMinting(t *testing.T, s Subject) {
 		want := c
 		want.Tenant, want.Room, want.Participant, want.Kind = f.tenant, p.Room, p.ID, store.CredentialDevelopment
 		require.Equal(t, want, c)
-		identity, err := s.Store.Authenticate(t.Context(), hash)
+		identity, err := s.Edge.Authenticate(t.Context(), hash)
 		require.NoError(t, err)
 		require.Equal(t, store.CredentialDevelopment, identity.Kind)
 		require.Equal(t, c.ExpiresAt, identity.ExpiresAt)
@@ -75,7 +75,7 @@ func testAuthenticate(t *testing.T, s Subject) {
 	p := f.member(t)
 	refused := func(t *testing.T, hash store.TokenHash) {
 		t.Helper()
-		identity, err := s.Store.Authenticate(t.Context(), hash)
+		identity, err := s.Edge.Authenticate(t.Context(), hash)
 		require.ErrorIs(t, err, store.ErrUnauthenticated)
 		require.Zero(t, identity)
 		require.Equal(t, store.ErrUnauthenticated.Error(), err.Error(), "the same words whatever the cause")
@@ -83,14 +83,14 @@ func testAuthenticate(t *testing.T, s Subject) {
 
 	t.Run("what a credential proves", func(t *testing.T) {
 		c, hash := f.mint(t, p, hour)
-		identity, err := s.Store.Authenticate(t.Context(), hash)
+		identity, err := s.Edge.Authenticate(t.Context(), hash)
 		require.NoError(t, err)
 		require.Equal(t, store.Identity{
 			Tenant: f.tenant, Room: p.Room, Participant: p.ID, Device: p.Device, Credential: c.ID,
 			Role: p.Role, Kind: store.CredentialSession, ExpiresAt: c.ExpiresAt,
 		}, identity)
 		require.NoError(t, s.Store.SetFrozen(t.Context(), f.tenant, true))
-		identity, err = s.Store.Authenticate(t.Context(), hash)
+		identity, err = s.Edge.Authenticate(t.Context(), hash)
 		require.NoError(t, err)
 		require.True(t, identity.Frozen)
 		require.NoError(t, s.Store.SetFrozen(t.Context(), f.tenant, false))
@@ -103,15 +103,15 @@ func testAuthenticate(t *testing.T, s Subject) {
 
 	t.Run("expired, by the database's clock", func(t *testing.T) {
 		c, hash := f.mint(t, p, soon)
-		_, err := s.Store.Authenticate(t.Context(), hash)
+		_, err := s.Edge.Authenticate(t.Context(), hash)
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
-			_, err := s.Store.Authenticate(t.Context(), hash)
+			_, err := s.Edge.Authenticate(t.Context(), hash)
 			return err != nil
 		}, patience, soon/10)
 		refused(t, hash)
 		require.False(t, time.Now().Before(c.ExpiresAt.Add(-time.Second)), "not before its time")
-		valid, err := s.Store.ValidCredentials(t.Context(), f.tenant, []uuid.UUID{c.ID})
+		valid, err := s.Edge.ValidCredentials(t.Context(), f.tenant, []uuid.UUID{c.ID})
 		require.NoError(t, err)
 		require.Empty(t, valid)
 	})
@@ -135,11 +135,11 @@ func testAuthenticate(t *testing.T, s Subject) {
 		c, hash := f.mint(t, member, hour)
 		f.SetDeviceState(t, f.tenant, member.Device, store.DeviceSuspended)
 		refused(t, hash)
-		valid, err := s.Store.ValidCredentials(t.Context(), f.tenant, []uuid.UUID{c.ID})
+		valid, err := s.Edge.ValidCredentials(t.Context(), f.tenant, []uuid.UUID{c.ID})
 		require.NoError(t, err)
 		require.Empty(t, valid)
 		f.SetDeviceState(t, f.tenant, member.Device, store.DeviceActive)
-		_, err = s.Store.Authenticate(t.Context(), hash)
+		_, err = s.Edge.Authenticate(t.Context(), hash)
 		require.NoError(t, err, "reinstated")
 		f.SetDeviceState(t, f.tenant, member.Device, store.DeviceRevoked)
 		refused(t, hash)
@@ -150,10 +150,10 @@ func testAuthenticate(t *testing.T, s Subject) {
 		bad, _ := f.mint(t, p, hour)
 		_, err := s.Store.RevokeCredential(t.Context(), f.tenant, bad.ID)
 		require.NoError(t, err)
-		valid, err := s.Store.ValidCredentials(t.Context(), f.tenant, []uuid.UUID{bad.ID, good.ID, newID(t)})
+		valid, err := s.Edge.ValidCredentials(t.Context(), f.tenant, []uuid.UUID{bad.ID, good.ID, newID(t)})
 		require.NoError(t, err)
 		require.Equal(t, []uuid.UUID{good.ID}, valid)
-		valid, err = s.Store.ValidCredentials(t.Context(), f.tenant, nil)
+		valid, err = s.Edge.ValidCredentials(t.Context(), f.tenant, nil)
 		require.NoError(t, err)
 		require.Empty(t, valid)
 	})
@@ -174,7 +174,7 @@ func testRevoking(t *testing.T, s Subject) {
 		require.Empty(t, revoked, "revoked before")
 		_, err = s.Store.RevokeCredential(t.Context(), f.tenant, newID(t))
 		require.ErrorIs(t, err, store.ErrNotFound)
-		_, err = s.Store.Authenticate(t.Context(), other)
+		_, err = s.Edge.Authenticate(t.Context(), other)
 		require.NoError(t, err, "the others live on")
 	})
 
@@ -182,7 +182,7 @@ func testRevoking(t *testing.T, s Subject) {
 		p := f.member(t)
 		c, hash := f.mint(t, p, time.Millisecond)
 		require.Eventually(t, func() bool {
-			_, err := s.Store.Authenticate(t.Context(), hash)
+			_, err := s.Edge.Authenticate(t.Context(), hash)
 			return err != nil
 		}, patience, time.Millisecond)
 		revoked, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID)
@@ -204,7 +204,7 @@ func testRevoking(t *testing.T, s Subject) {
 		require.Empty(t, revoked)
 		_, err = s.Store.RevokeParticipantCredentials(t.Context(), f.tenant, newID(t))
 		require.ErrorIs(t, err, store.ErrNotFound)
-		_, err = s.Store.Authenticate(t.Context(), other)
+		_, err = s.Edge.Authenticate(t.Context(), other)
 		require.NoError(t, err)
 	})
 
@@ -216,7 +216,7 @@ func testRevoking(t *testing.T, s Subject) {
 			for range cap(late) {
 				go func() {
 					<-stop // closed after the revocation was answered
-					_, err := s.Store.Authenticate(t.Context(), hash)
+					_, err := s.Edge.Authenticate(t.Context(), hash)
 					late <- err
 				}()
 			}
@@ -226,7 +226,7 @@ func testRevoking(t *testing.T, s Subject) {
 					close(stop)
 					return err
 				}
-				_, err := s.Store.Authenticate(t.Context(), hash)
+				_, err := s.Edge.Authenticate(t.Context(), hash)
 				return err
 			})
 			require.Equal(t, len(early), count(early, nil)+count(early, store.ErrUnauthenticated))
@@ -250,7 +250,7 @@ func testRevoking(t *testing.T, s Subject) {
 				return err
 			})
 			for _, hash := range hashes {
-				_, err := s.Store.Authenticate(t.Context(), hash)
+				_, err := s.Edge.Authenticate(t.Context(), hash)
 				require.ErrorIs(t, err, store.ErrUnauthenticated)
 			}
 		}

@@ -26,14 +26,14 @@ func testHistory(t *testing.T, s Subject) {
 	q := f.add(t, p.Room, store.RoleOwner)
 	appendOK := func(t *testing.T, m store.Message, duplicate bool) {
 		t.Helper()
-		got, err := s.Store.AppendMessage(t.Context(), m)
+		got, err := s.Edge.AppendMessage(t.Context(), m)
 		require.NoError(t, err)
 		require.Equal(t, duplicate, got.Duplicate)
 	}
 	appendFails := func(t *testing.T, m store.Message, want error) {
 		t.Helper()
 		before := s.HistoryRows(t, f.tenant, p.Room)
-		got, err := s.Store.AppendMessage(t.Context(), m)
+		got, err := s.Edge.AppendMessage(t.Context(), m)
 		require.ErrorIs(t, err, want)
 		require.Zero(t, got)
 		require.Equal(t, before, s.HistoryRows(t, f.tenant, p.Room), "nothing was stored")
@@ -65,21 +65,29 @@ func testHistory(t *testing.T, s Subject) {
 	})
 
 	t.Run("every byte is kept", func(t *testing.T) {
-		all := make([]byte, 256)
-		for i := range all {
-			all[i] = byte(i)
-		}
-		m := message(p, `odd!"#$%&'()*+,-./:;<=>?@[\]^_{|}~`+"`", string(all))
-		m.KID = "a\x00b\u2028\U0001f600\xff"
+		const odd = "\"\\/<>&'\u2028\u2029\u0000\u007f\U0001f600\ufffd\u00e4"
+		m := message(p, `odd!"#$%&'()*+,-./:;<=>?@[\]^_{|}~`+"`", odd)
+		m.KID = "AAAAAAAAAAAAAAAAAAAA_-"
+		m = sealed(m, odd)
 		appendOK(t, m, false)
 		appendOK(t, m, true)
-		m.Bytes = append(bytes.Clone(all[:255]), 0xfe)
-		appendFails(t, m, errConflict)
+		for name, change := range map[string]func([]byte) []byte{
+			"white space after it": func(b []byte) []byte { return append(b, ' ') },
+			"white space in it":    func(b []byte) []byte { return bytes.Replace(b, []byte(`,"seq"`), []byte(`,`+"\t"+`"seq"`), 1) },
+			"an escape for a sign": func(b []byte) []byte { return bytes.Replace(b, []byte(`"seq"`), []byte(`"s\u0065q"`), 1) },
+			"one more member":      func(b []byte) []byte { return bytes.Replace(b, []byte(`"v":1,"id"`), []byte(`"x":1,"v":1,"id"`), 1) },
+		} {
+			other := m
+			other.Bytes = change(bytes.Clone(m.Bytes))
+			require.NotEqual(t, m.Bytes, other.Bytes, name)
+			appendFails(t, other, errConflict)
+		}
 	})
 
 	t.Run("sizes", func(t *testing.T) {
-		appendOK(t, message(p, "one-byte", "x"), false)
-		largest := message(p, strings.Repeat("i", wire.MaxIDLength), strings.Repeat("x", wire.MaxMessage))
+		appendOK(t, message(p, "i", ""), false)
+		largest := sized(message(p, strings.Repeat("i", wire.MaxIDLength), ""), wire.MaxMessage)
+		require.Len(t, largest.Bytes, wire.MaxMessage)
 		appendOK(t, largest, false)
 		appendOK(t, largest, true)
 	})
@@ -88,7 +96,7 @@ func testHistory(t *testing.T, s Subject) {
 		for _, kind := range []wire.Kind{wire.KindMessage, wire.KindSenderKey, wire.KindControl, wire.KindKeyRequest} {
 			m := message(p, "kind-"+kind.String(), "x")
 			m.Kind, m.Gen = kind, wire.MaxInteger
-			appendOK(t, m, false)
+			appendOK(t, sealed(m, "x"), false)
 		}
 	})
 
@@ -101,8 +109,6 @@ func testHistory(t *testing.T, s Subject) {
 			"control in id":    func(m *store.Message) { m.ID = "a\x7f" },
 			"letter beyond id": func(m *store.Message) { m.ID = "ä" },
 			"broken UTF-8":     func(m *store.Message) { m.ID = "\xff" },
-			"no bytes":         func(m *store.Message) { m.Bytes = nil },
-			"too many bytes":   func(m *store.Message) { m.Bytes = make([]byte, wire.MaxMessage+1) },
 			"notice":           func(m *store.Message) { m.Kind = wire.KindNotice },
 			"no kind":          func(m *store.Message) { m.Kind = 0 },
 			"unknown kind":     func(m *store.Message) { m.Kind = 99 },
@@ -110,6 +116,12 @@ func testHistory(t *testing.T, s Subject) {
 		} {
 			m := message(p, "shape", "x")
 			change(&m)
+			t.Run(name, func(t *testing.T) { appendFails(t, sealed(m, "x"), errMalformed) })
+		}
+		for name, m := range map[string]store.Message{
+			"no bytes":       {Tenant: p.Tenant, Room: p.Room, Sender: p.ID, ID: "shape", Kind: wire.KindMessage},
+			"too many bytes": sized(message(p, "shape", ""), wire.MaxMessage+1),
+		} {
 			t.Run(name, func(t *testing.T) { appendFails(t, m, errMalformed) })
 		}
 	})
@@ -118,11 +130,11 @@ func testHistory(t *testing.T, s Subject) {
 		stranger := f.member(t)
 		m := message(stranger, "stranger", "x")
 		m.Room = p.Room
-		appendFails(t, m, store.ErrNotFound)
+		appendFails(t, sealed(m, "x"), store.ErrNotFound)
 
 		m = message(p, "nowhere", "x")
 		m.Room = newID(t)
-		appendFails(t, m, store.ErrNotFound)
+		appendFails(t, sealed(m, "x"), store.ErrNotFound)
 
 		m = message(p, "nobody", "x")
 		m.Tenant = newID(t)
@@ -133,15 +145,14 @@ func testHistory(t *testing.T, s Subject) {
 		appendOK(t, m, false)
 		f.remove(t, gone)
 		appendFails(t, m, store.ErrNotFound)
-		m.ID = "is-gone"
-		appendFails(t, m, store.ErrNotFound)
+		appendFails(t, message(gone, "is-gone", "x"), store.ErrNotFound)
 	})
 
 	t.Run("an archived room", func(t *testing.T) {
 		member := f.member(t)
 		appendOK(t, message(member, "before", "x"), false)
 		s.ArchiveRoom(t, f.tenant, member.Room)
-		_, err := s.Store.AppendMessage(t.Context(), message(member, "after", "x"))
+		_, err := s.Edge.AppendMessage(t.Context(), message(member, "after", "x"))
 		require.ErrorIs(t, err, store.ErrConflict)
 		require.Equal(t, 1, s.HistoryRows(t, f.tenant, member.Room))
 	})
@@ -152,11 +163,11 @@ func testHistory(t *testing.T, s Subject) {
 		member := f.member(t)
 		for i := range 20 {
 			m := message(member, fmt.Sprintf("cancelled-%d", i), "x")
-			_, err := s.Store.AppendMessage(ctx, m)
+			_, err := s.Edge.AppendMessage(ctx, m)
 			if err != nil { // it may have been written before anyone looked
 				require.ErrorIs(t, err, context.Canceled)
 			}
-			_, err = s.Store.AppendMessage(t.Context(), m)
+			_, err = s.Edge.AppendMessage(t.Context(), m)
 			require.NoError(t, err, "the same call again finds out")
 			require.Equal(t, i+1, s.HistoryRows(t, f.tenant, member.Room))
 		}
@@ -172,7 +183,7 @@ func testHistoryRaces(t *testing.T, s Subject) {
 			m := message(p, fmt.Sprintf("same-%d", round), "text")
 			answers := make([]store.Appended, 50)
 			errs := race(len(answers), func(i int) (err error) {
-				answers[i], err = s.Store.AppendMessage(t.Context(), m)
+				answers[i], err = s.Edge.AppendMessage(t.Context(), m)
 				return err
 			})
 			require.NoError(t, errors.Join(errs...))
@@ -192,13 +203,13 @@ func testHistoryRaces(t *testing.T, s Subject) {
 		for round := range 5 {
 			id := fmt.Sprintf("other-%d", round)
 			errs := race(50, func(i int) error {
-				_, err := s.Store.AppendMessage(t.Context(), message(p, id, strconv.Itoa(i)))
+				_, err := s.Edge.AppendMessage(t.Context(), message(p, id, strconv.Itoa(i)))
 				return err
 			})
 			require.Equal(t, 1, count(errs, nil))
 			require.Equal(t, 49, count(errs, errConflict))
 			for i, err := range errs {
-				got, again := s.Store.AppendMessage(t.Context(), message(p, id, strconv.Itoa(i)))
+				got, again := s.Edge.AppendMessage(t.Context(), message(p, id, strconv.Itoa(i)))
 				if err == nil {
 					require.NoError(t, again)
 					require.True(t, got.Duplicate)
@@ -216,7 +227,7 @@ func testHistoryRaces(t *testing.T, s Subject) {
 			senders[i] = f.add(t, room.ID, store.RoleAgent)
 		}
 		errs := race(len(senders), func(i int) error {
-			_, err := s.Store.AppendMessage(t.Context(), message(senders[i], "shared", "the same bytes"))
+			_, err := s.Edge.AppendMessage(t.Context(), message(senders[i], "shared", "the same bytes"))
 			return err
 		})
 		require.Equal(t, 1, count(errs, nil))
@@ -233,8 +244,9 @@ func testHistoryRaces(t *testing.T, s Subject) {
 			m := message(members[i%tenants], fmt.Sprintf("m-%d", i), "text")
 			if i%10 == 3 {
 				m.Sender = members[(i+1)%tenants].ID
+				m = sealed(m, "text")
 			}
-			_, err := s.Store.AppendMessage(t.Context(), m)
+			_, err := s.Edge.AppendMessage(t.Context(), m)
 			return err
 		})
 		rows := 0
@@ -256,16 +268,14 @@ func testHistoryRaces(t *testing.T, s Subject) {
 	t.Run("the caller may reuse its bytes at once", func(t *testing.T) {
 		p := f.member(t)
 		errs := race(20, func(i int) error {
-			buf := []byte(fmt.Sprintf("text of %d", i))
-			m := message(p, fmt.Sprintf("reuse-%d", i), "")
-			m.Bytes = buf
+			m := message(p, fmt.Sprintf("reuse-%d", i), fmt.Sprintf("text of %d", i))
 			ctx, cancel := context.WithCancel(t.Context())
 			if i%2 == 0 {
 				go cancel()
 			}
 			defer cancel()
-			_, err := s.Store.AppendMessage(ctx, m)
-			clear(buf)
+			_, err := s.Edge.AppendMessage(ctx, m)
+			clear(m.Bytes)
 			if errors.Is(err, context.Canceled) {
 				err = nil
 			}
@@ -273,7 +283,7 @@ func testHistoryRaces(t *testing.T, s Subject) {
 		})
 		require.NoError(t, errors.Join(errs...))
 		for i := range errs {
-			_, err := s.Store.AppendMessage(t.Context(), message(p, fmt.Sprintf("reuse-%d", i), fmt.Sprintf("text of %d", i)))
+			_, err := s.Edge.AppendMessage(t.Context(), message(p, fmt.Sprintf("reuse-%d", i), fmt.Sprintf("text of %d", i)))
 			require.NoError(t, err, "what was stored is what was sent")
 		}
 	})

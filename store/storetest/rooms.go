@@ -46,13 +46,13 @@ func testRooms(t *testing.T, s Subject) {
 	t.Run("unknown room", func(t *testing.T) {
 		_, err := s.Store.FindRoom(t.Context(), f.tenant, newID(t))
 		require.ErrorIs(t, err, store.ErrNotFound)
-		_, err = s.Store.Roster(t.Context(), f.tenant, newID(t))
+		_, err = s.Edge.Roster(t.Context(), f.tenant, newID(t))
 		require.ErrorIs(t, err, store.ErrNotFound)
 	})
 
 	t.Run("roster of an empty room", func(t *testing.T) {
 		room := f.newRoom(t, store.RoomGroup)
-		roster, err := s.Store.Roster(t.Context(), f.tenant, room.ID)
+		roster, err := s.Edge.Roster(t.Context(), f.tenant, room.ID)
 		require.NoError(t, err)
 		require.Equal(t, store.Roster{Room: room}, roster)
 	})
@@ -61,7 +61,7 @@ func testRooms(t *testing.T, s Subject) {
 		room := f.newRoom(t, store.RoomGroup)
 		first, second, third := f.add(t, room.ID, store.RoleOwner), f.add(t, room.ID, store.RoleAgent), f.add(t, room.ID, store.RoleViewer)
 		f.remove(t, second)
-		roster, err := s.Store.Roster(t.Context(), f.tenant, room.ID)
+		roster, err := s.Edge.Roster(t.Context(), f.tenant, room.ID)
 		require.NoError(t, err)
 		require.Equal(t, []store.Participant{first, third}, roster.Participants)
 		require.Equal(t, store.RoomActive, roster.Room.State)
@@ -70,10 +70,10 @@ func testRooms(t *testing.T, s Subject) {
 	t.Run("versions of many rooms", func(t *testing.T) {
 		a, b := f.newRoom(t, store.RoomGroup), f.newRoom(t, store.RoomGroup)
 		f.add(t, b.ID, store.RoleAgent)
-		got, err := s.Store.RoomVersions(t.Context(), f.tenant, []uuid.UUID{a.ID, b.ID, newID(t)})
+		got, err := s.Edge.RoomVersions(t.Context(), f.tenant, []uuid.UUID{a.ID, b.ID, newID(t)})
 		require.NoError(t, err)
 		require.Equal(t, map[uuid.UUID]int64{a.ID: a.Version, b.ID: b.Version + 1}, got)
-		got, err = s.Store.RoomVersions(t.Context(), f.tenant, nil)
+		got, err = s.Edge.RoomVersions(t.Context(), f.tenant, nil)
 		require.NoError(t, err)
 		require.Empty(t, got)
 	})

@@ -1,5 +1,6 @@
-// Package storetest is the one suite that every implementation of store.Store passes.
-// It tests the sentences of the interfaces' comments, a file per role.
+// Package storetest is the one suite that every implementation of store.Store passes,
+// and every one of store.Edge. It tests the sentences of the interfaces' comments, a
+// file per role.
 package storetest
 
 import (
@@ -11,12 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/store"
-	"github.com/peerrelay/peerrelay/wire"
 )
 
 // Subject is a store under test and what its interfaces have no words for.
 type Subject struct {
+	// Store is where tests prepare what they need, and what is under test for every role
+	// that is not part of Edge.
 	Store store.Store
+	// Edge is what is under test for the roles it has; nil: Store.
+	Edge store.Edge
 	// NewTenant makes another tenant.
 	NewTenant func(t *testing.T) uuid.UUID
 	// NewDevice makes a device without a room; state is DevicePending or DeviceActive.
@@ -29,23 +33,49 @@ type Subject struct {
 	HistoryRows func(t *testing.T, tenant, room uuid.UUID) int
 }
 
+// suite is the tests of some roles.
+type suite map[string]func(*testing.T, Subject)
+
 // Run runs the whole suite; open returns a store on an empty database.
 func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Helper()
-	for name, test := range map[string]func(*testing.T, Subject){
-		"Tenants":      testTenants,
-		"Rooms":        testRooms,
+	storeSuite.run(t, open)
+	edgeSuite.run(t, open)
+}
+
+// RunEdge runs the tests of the roles of store.Edge.
+func RunEdge(t *testing.T, open func(t *testing.T) Subject) {
+	t.Helper()
+	edgeSuite.run(t, open)
+}
+
+var (
+	storeSuite = suite{
 		"Participants": testParticipants,
 		"Minting":      testMinting,
+	}
+	// edgeSuite is what also holds for a store that is asked over a network.
+	edgeSuite = suite{
+		"Tenants":      testTenants,
+		"Rooms":        testRooms,
 		"Revoking":     testRevoking,
 		"Authenticate": testAuthenticate,
 		"History":      testHistory,
 		"HistoryRaces": testHistoryRaces,
 		"KeptApart":    testKeptApart,
-	} {
+	}
+)
+
+func (tests suite) run(t *testing.T, open func(t *testing.T) Subject) {
+	t.Helper()
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, open(t))
+			s := open(t)
+			if s.Edge == nil {
+				s.Edge = s.Store
+			}
+			test(t, s)
 		})
 	}
 }
@@ -104,14 +134,6 @@ func (f fixture) mint(t *testing.T, p store.Participant, ttl time.Duration) (sto
 func newHash() (hash store.TokenHash) {
 	_, _ = rand.Read(hash[:]) // never fails
 	return hash
-}
-
-// message is one of p's to its room.
-func message(p store.Participant, id, text string) store.Message {
-	return store.Message{
-		Tenant: p.Tenant, Room: p.Room, Sender: p.ID, ID: id,
-		Kind: wire.KindMessage, Gen: 1, Bytes: []byte(text),
-	}
 }
 
 func newID(t *testing.T) uuid.UUID {
