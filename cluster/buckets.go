@@ -15,10 +15,13 @@ const (
 	PresenceBucket = "presence"
 )
 
+// PresenceTTL is how long an entry of presence lives after it was written: a node that
+// dies without a word has its participants present for that long.
+const PresenceTTL = 90 * time.Second
+
 const (
 	maxTTL          = time.Minute      // of a lease
 	leaseMaxAge     = 10 * time.Minute // after which dead leases and delete markers vanish
-	presenceTTL     = 90 * time.Second
 	leaseSubjects   = "$KV." + LeaseBucket + "."
 	presencePrefix  = "$KV." + PresenceBucket + "."
 	presenceStream  = "KV_" + PresenceBucket
@@ -51,7 +54,7 @@ func (c Config) bucketConfigs() (leases, presence jetstream.StreamConfig) {
 	leases.Storage = c.LeaseStorage
 	leases.Duplicates = time.Minute
 	presence = bucket(PresenceBucket, "which participant is connected to which node")
-	presence.MaxAge = presenceTTL
+	presence.MaxAge = PresenceTTL
 	presence.Storage = jetstream.MemoryStorage
 	presence.AllowDirect = true
 	presence.Duplicates = time.Second // nothing here carries a message id

@@ -66,6 +66,7 @@ type Presence struct {
 	Node        string
 	Since       time.Time     // to the millisecond
 	RTT         time.Duration // to the millisecond
+	Seen        time.Time     // when the entry was last written, by NATS' clock; only Lookup knows it
 }
 
 var (

@@ -47,7 +47,8 @@ func (n *Node) DeletePresence(participant uuid.UUID) error {
 }
 
 // Lookup returns the presence of those participants (at most 1,000) that are
-// connected somewhere, in no order. A replica may answer with what was true a moment ago.
+// connected somewhere, in no order. A replica may answer with what was true a moment ago,
+// and whom a dead node had is present for PresenceTTL after its last word.
 func (n *Node) Lookup(ctx context.Context, participants []uuid.UUID) ([]Presence, error) {
 	if len(participants) == 0 {
 		return nil, nil
@@ -72,6 +73,7 @@ func (n *Node) Lookup(ctx context.Context, participants []uuid.UUID) ([]Presence
 			return nil, fmt.Errorf("look up presence: %w", err)
 		}
 		if p, ok := decodePresence(row.Subject, row.Header, row.Data); ok {
+			p.Seen = row.Time.UTC()
 			found = append(found, p)
 		}
 	}

@@ -27,7 +27,11 @@ func TestPresence(t *testing.T) {
 	}, soon, 10*time.Millisecond)
 	found, err := two.Lookup(t.Context(), []uuid.UUID{here})
 	require.NoError(t, err)
-	require.Equal(t, []cluster.Presence{{Participant: here, Node: one.ID(), Since: since, RTT: 3 * time.Millisecond}}, found)
+	require.Len(t, found, 1)
+	require.WithinDuration(t, time.Now(), found[0].Seen, soon, "when the entry was written")
+	require.Equal(t, []cluster.Presence{{
+		Participant: here, Node: one.ID(), Since: since, RTT: 3 * time.Millisecond, Seen: found[0].Seen,
+	}}, found)
 
 	require.NoError(t, one.DeletePresence(here))
 	require.Eventually(t, func() bool {

@@ -27,6 +27,7 @@ type Generation struct {
 	KID         [16]byte
 	SessionKey  []byte
 	AllocatedAt time.Time
+	Again       bool // AllocateGeneration: it was allocated by an earlier call
 }
 
 // Generations allocates sender generations.

@@ -17,6 +17,10 @@ type Page struct {
 	From   int64 // rows after this position (before it, with Newest); 0: from the beginning (the end)
 	Limit  int   // rows, 1 to MaxPage
 	Newest bool  // newest first
+
+	// Since leaves out what was stored before it; zero: nothing. A participant does not
+	// see what was stored before it joined.
+	Since time.Time
 }
 
 // StoredMessage is a row of session history.
