@@ -15,10 +15,11 @@ import (
 	"github.com/peerrelay/peerrelay/store"
 )
 
-// Store is what the operator's endpoints read and change.
+// Store is what the endpoints read and change.
 type Store interface {
 	store.Operator
 	store.Rosters
+	store.Credentials
 }
 
 // Announcer puts a committed change in force on every node; a cluster.Node is one.
@@ -99,31 +100,11 @@ func New(cfg Config) (*API, error) {
 }
 
 // Socket is the handler for the unix socket: whoever opened it may do everything.
-func (a *API) Socket() http.Handler { return a.router(allowed) }
+func (a *API) Socket() http.Handler { return newRouter(a, a.guardSocket, a.routes()) }
 
-// Public is the handler for the public listener: /healthz and /readyz are open, all
-// else asks for the operator token.
-func (a *API) Public() http.Handler { return a.router(a.authorized) }
-
-func (a *API) router(authorize authorizer) http.Handler {
-	rt := newRouter(a.log, authorize)
-	rt.handle("POST /v1/rooms", a.createRoom)
-	rt.handle("GET /v1/rooms/{id}", a.showRoom)
-	rt.handle("POST /v1/rooms/{id}/members", a.addMember)
-	rt.handle("DELETE /v1/rooms/{id}/members/{participant_id}", a.removeMember)
-	rt.handle("POST /v1/rooms/{id}/credentials", a.mintInRoom)
-	rt.handle("GET /v1/sessions/{id}/participants", a.listParticipants)
-	rt.handle("POST /v1/participants/{id}/credentials", a.mintForParticipant)
-	rt.handle("DELETE /v1/participants/{id}/credentials", a.revokeAll)
-	rt.handle("GET /v1/participants/{id}/inbox", a.showInbox)
-	rt.handle("DELETE /v1/credentials/{id}", a.revokeOne)
-	rt.handle("GET /v1/freeze", a.showFreeze)
-	rt.handle("PUT /v1/freeze", a.setFreeze)
-	rt.handle("GET /v1/status", a.showStatus)
-	rt.open("GET /healthz", a.healthz)
-	rt.open("GET /readyz", a.readyz)
-	return rt
-}
+// Public is the handler for the public listener: health and reference are open, all
+// else asks for a token.
+func (a *API) Public() http.Handler { return newRouter(a, a.guardPublic, a.routes()) }
 
 // defaultTenant asks the store once.
 func (a *API) defaultTenant(ctx context.Context) (uuid.UUID, error) {

@@ -23,10 +23,13 @@ type operation struct {
 
 func (a *API) begin(r *http.Request) (*operation, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), a.cfg.RequestTimeout)
-	tenant, err := a.defaultTenant(ctx)
-	if err != nil {
-		cancel()
-		return nil, err
+	tenant := callerOf(ctx).tenant
+	if tenant == uuid.Nil {
+		var err error
+		if tenant, err = a.defaultTenant(ctx); err != nil {
+			cancel()
+			return nil, err
+		}
 	}
 	return &operation{api: a, tenant: tenant, ctx: ctx, cancel: cancel}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -14,8 +15,8 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-// maxBody bounds every request of this version; its largest is some hundred bytes.
-const maxBody = 16 << 10
+// defaultBody bounds a request whose route names no bound of its own.
+const defaultBody = 16 << 10
 
 // decode reads a request body: exactly one JSON object whose member names are
 // spelled exactly, known and unique, in valid UTF-8 (FAULTS F01, F03, F04, E10).
@@ -25,12 +26,9 @@ func decode(r *http.Request, into any) error {
 			return malformed("the body must be application/json")
 		}
 	}
-	data, err := io.ReadAll(r.Body)
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return &wire.Error{Code: wire.TooLarge, Detail: "the body is larger than 16 KiB"}
-	}
+	data, err := readBody(r)
 	if err != nil {
-		return malformed("the body could not be read")
+		return err
 	}
 	if len(data) == 0 {
 		return malformed("a JSON object is missing")
@@ -42,6 +40,22 @@ func decode(r *http.Request, into any) error {
 		return malformed("the body must be one JSON object")
 	}
 	return nil
+}
+
+// readBody reads a whole body, which the router has bounded.
+func readBody(r *http.Request) ([]byte, error) {
+	data, err := io.ReadAll(r.Body)
+	if over, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge(over.Limit)
+	}
+	if err != nil {
+		return nil, malformed("the body could not be read")
+	}
+	return data, nil
+}
+
+func tooLarge(limit int64) error {
+	return &wire.Error{Code: wire.TooLarge, Detail: "the body is larger than " + strconv.FormatInt(limit, 10) + " bytes"}
 }
 
 // describe tells where a body is wrong without echoing what the caller sent.

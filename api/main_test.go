@@ -121,6 +121,8 @@ func (r *recorder) Apply(_ context.Context, c cluster.Change) error {
 func (*recorder) Resync()    {}
 func (*recorder) LeaseLost() {}
 
+func (*recorder) PeerLost() {}
+
 // take returns what was applied since the last take.
 func (r *recorder) take() []cluster.Change {
 	r.mu.Lock()

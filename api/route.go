@@ -27,8 +27,8 @@ type caller struct {
 
 type callerKey struct{}
 
-// callerOf returns who calls; the router has put it there, for every access but
-// forService and forEverybody.
+// callerOf returns who calls, as the router has found out: for forSession whole, for
+// forOperator without the tenant (see begin), zero for the rest.
 func callerOf(ctx context.Context) caller {
 	c, _ := ctx.Value(callerKey{}).(caller)
 	return c
@@ -44,6 +44,13 @@ type route struct {
 	doc     doc
 }
 
+func (r *route) bodyLimit() int64 {
+	if r.maxBody == 0 {
+		return defaultBody
+	}
+	return r.maxBody
+}
+
 // doc is what people read. Types stand for their JSON Schema.
 type doc struct {
 	tag         string // group on the page: rooms, sessions, board, internal, health
@@ -53,7 +60,8 @@ type doc struct {
 	header      []parameter
 	request     any         // value of the body's type, nil: no body
 	status      int         // of success
-	answer      any         // value of the type of the answer's body
+	answer      any         // value of the type of the answer's body, nil: not JSON
+	raw         []string    // media types of rawAnswer, where there are such answers
 	refusals    []refusedAs // beside those every endpoint has
 	example     any         // value of the request's type, as one would send it
 }

@@ -1,38 +1,16 @@
 package api
 
 import (
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/peerrelay/peerrelay/store"
-	"github.com/peerrelay/peerrelay/wire"
 )
-
-// authorized asks for the operator token. Whatever is wrong with it, the refusal is
-// the same. Hashes are compared, and in constant time, so nothing of the token shows.
-func (a *API) authorized(r *http.Request) error {
-	var given store.TokenHash
-	values := r.Header.Values("Authorization")
-	valid := len(values) == 1
-	if valid {
-		scheme, token, _ := strings.Cut(values[0], " ")
-		given, valid = store.HashToken([]byte(token))
-		valid = valid && strings.EqualFold(scheme, "Bearer")
-	}
-	want := a.cfg.OperatorToken
-	same := subtle.ConstantTimeCompare(given[:], want[:]) == 1
-	if !valid || !same || want == (store.TokenHash{}) {
-		return &wire.Error{Code: wire.Unauthorized, Detail: "the operator token is needed: Authorization: Bearer"}
-	}
-	return nil
-}
 
 // OperatorTokenFile is where LoadOperatorToken keeps the token, below the data folder.
 const OperatorTokenFile = "keys/operator.token"
