@@ -58,6 +58,9 @@ type Applier interface {
 	// Held is true again; its connections must close so that clients resume elsewhere.
 	// Once for each loss, after which comes Resync.
 	LeaseLost()
+	// PeerLost says that another process stopped without closing, some time ago: what it
+	// stored last it may not have announced. It may come when nothing was lost.
+	PeerLost()
 }
 
 // Presence of one participant on one node.

@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -19,7 +20,23 @@ func (n *Node) subscribe() error {
 		return err
 	}
 	n.control = sub
+	if n.ends, err = n.cfg.Conn.Subscribe(leaseSubjects+"*", n.watchLeases); err != nil {
+		return err
+	}
 	return n.cfg.Conn.Flush()
+}
+
+// watchLeases notices leases that some node ended because their holders stopped renewing
+// them: those are deleted at a revision, while a holder that closes deletes its own
+// whatever it is.
+func (n *Node) watchLeases(msg *nats.Msg) {
+	if msg.Header.Get("KV-Operation") != "DEL" || msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "" {
+		return
+	}
+	select {
+	case n.lost <- struct{}{}:
+	default:
+	}
 }
 
 // receive runs on the subscription's own goroutine and never blocks.

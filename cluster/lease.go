@@ -198,7 +198,7 @@ func (k *keeper) acquire(ctx context.Context) error {
 	return nil
 }
 
-// resyncs tells the Applier that changes may have been missed, apart from the
+// resyncs tells the Applier that changes or rows may have been missed, apart from the
 // renewals, which must not wait for it.
 func (n *Node) resyncs(ctx context.Context) {
 	for {
@@ -207,6 +207,8 @@ func (n *Node) resyncs(ctx context.Context) {
 			return
 		case <-n.resync:
 			n.cfg.Applier.Resync()
+		case <-n.lost:
+			n.cfg.Applier.PeerLost()
 		}
 	}
 }

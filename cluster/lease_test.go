@@ -251,6 +251,22 @@ func TestMetricsAreRegisteredAndRemoved(t *testing.T) {
 	require.Empty(t, families)
 }
 
+// DESIGN section 5, "Live push": a peer node's heartbeat that stops triggers a catch-up on
+// every other node; one that closes in order lost nothing.
+func TestPeersLearnOfANodeThatDied(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	_, one, _ := join(t, b.url())
+	_, two, _ := join(t, b.url())
+	third, _, thirdConn := join(t, b.url())
+	leaving, _, _ := join(t, b.url())
+	require.NoError(t, leaving.Close(withTimeout(t, soon)))
+	require.Never(t, func() bool { return one.peersLost()+two.peersLost() > 0 }, 300*time.Millisecond, 10*time.Millisecond)
+	thirdConn.Close() // it cannot renew any more
+	require.Eventually(t, func() bool { return one.peersLost() > 0 && two.peersLost() > 0 }, soon, 5*time.Millisecond)
+	require.False(t, third.Held())
+}
+
 // runChild is the body of the re-executed test binary: it reads one byte, answers
 // whether the lease is held, and so on.
 func runChild(url string) {

@@ -84,6 +84,7 @@ type recorder struct {
 	applied []cluster.Change
 	resyncs int
 	losses  int
+	peers   int                                               // lost
 	apply   func(ctx context.Context, c cluster.Change) error // optional
 }
 
@@ -112,6 +113,18 @@ func (r *recorder) LeaseLost() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.losses++
+}
+
+func (r *recorder) PeerLost() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peers++
+}
+
+func (r *recorder) peersLost() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.peers
 }
 
 func (r *recorder) has(version int64) bool {

@@ -116,8 +116,10 @@ type Node struct {
 	ctx     context.Context
 	wg      sync.WaitGroup
 	control *nats.Subscription
+	ends    *nats.Subscription // of leases
 	status  chan nats.Status
 	resync  chan struct{} // one slot
+	lost    chan struct{} // one slot
 }
 
 // Start joins the cluster: it makes the buckets where they are missing, listens for
@@ -136,6 +138,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		base:     time.Now(),
 		peers:    peers{seen: make(map[string]sighting)},
 		resync:   make(chan struct{}, 1),
+		lost:     make(chan struct{}, 1),
 	}
 	n.metrics = newMetrics(n.Held)
 	if err := n.metrics.register(cfg.Registerer); err != nil {
@@ -216,8 +219,11 @@ func (n *Node) close(ctx context.Context) error {
 	n.cancel()
 	n.until.Store(math.MinInt64)
 	var errs []error
-	if n.control != nil {
-		if err := n.control.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	for _, sub := range []*nats.Subscription{n.control, n.ends} {
+		if sub == nil {
+			continue
+		}
+		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 			errs = append(errs, fmt.Errorf("unsubscribe: %w", err))
 		}
 	}

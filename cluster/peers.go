@@ -175,7 +175,7 @@ func (n *Node) reap(ctx context.Context) {
 		if err := n.reapOnce(ctx); err != nil && ctx.Err() == nil {
 			n.log.Debug("look for leases that ran out", "error", err)
 		}
-		timer.Reset(jitter(2 * n.cfg.LeaseTTL))
+		timer.Reset(jitter(n.cfg.LeaseTTL))
 	}
 }
 

@@ -36,6 +36,7 @@ func (r *Relay) Apply(_ context.Context, c cluster.Change) error {
 	for _, rm := range rooms {
 		rm.land()
 	}
+	r.outside.land(c)
 	return nil
 }
 
@@ -63,6 +64,10 @@ func (r *Relay) LeaseLost() {
 	r.changes.Add(1)
 	r.closeSessions(r.hub.sessions(everySession), wire.CloseGoingAway, wire.ReasonLink)
 }
+
+// PeerLost makes every connection read what a node that died may have stored and not
+// announced.
+func (r *Relay) PeerLost() { r.Missed(uuid.Nil) }
 
 // Resync forgets what was cached and checks every connection's credential, because
 // changes may have been missed.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/crypto/blake2b"
+
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/wire"
@@ -42,7 +44,7 @@ func (s *session) envelope(envelope *wire.Envelope) {
 	}
 }
 
-// store writes history, then the inboxes, then answers. Nothing is delivered and no
+// store records the envelope, then writes the inboxes, then answers. Nothing is delivered and no
 // queued is sent before the last write is acknowledged.
 func (a *attempt) store(ctx context.Context) *refusal {
 	r := a.session.relay
@@ -52,16 +54,16 @@ func (a *attempt) store(ctx context.Context) *refusal {
 	}
 	defer a.session.room.end(id)
 
+	appended, refused := a.record(ctx, id)
+	if refused != nil {
+		return refused
+	}
 	write, failed := r.cfg.Inboxes.Write, wire.Unavailable
-	if !a.private {
-		appended, err := a.append(ctx, id)
-		if err != nil {
-			return err
-		}
+	if appended.Duplicate {
+		write = r.cfg.Inboxes.Complete
+	}
+	if a.inHistory() {
 		failed = wire.Partial
-		if appended.Duplicate {
-			write = r.cfg.Inboxes.Complete
-		}
 	}
 	ids, err := write(ctx, inbox.Message{
 		Room: a.session.room.id, To: a.to, Payload: a.envelope.Raw, Received: a.now,
@@ -74,11 +76,45 @@ func (a *attempt) store(ctx context.Context) *refusal {
 	return nil
 }
 
-// append stores the envelope in history. A typed refusal passes through; anything
-// else may or may not be stored, and is unavailable.
-func (a *attempt) append(ctx context.Context, id string) (store.Appended, *refusal) {
+func (a *attempt) inHistory() bool { return !a.private && a.envelope.Kind != wire.KindNotice }
+
+// record commits what must be durable before any inbox is written: a notice, the
+// history of a session-addressed envelope, the trace of a private message. Other
+// pairwise envelopes leave nothing. A typed refusal passes through; after anything
+// else it may or may not be stored, which is unavailable.
+func (a *attempt) record(ctx context.Context, id string) (store.Appended, *refusal) {
+	var appended store.Appended
+	var err error
+	var typed map[wire.Code]bool
 	r := a.session.relay
-	appended, err := r.cfg.Store.AppendMessage(ctx, store.Message{
+	switch {
+	case a.envelope.Kind == wire.KindNotice:
+		typed, err = noticeRefusals, r.cfg.Store.AppendNotice(ctx, a.notice(id))
+	case !a.private:
+		typed = historyRefusals
+		appended, err = r.cfg.Store.AppendMessage(ctx, a.message(id))
+	case a.traced:
+		typed = traceRefusals
+		appended, err = r.cfg.Store.AppendTrace(ctx, a.trace(id))
+	default:
+		return appended, nil
+	}
+	if err == nil {
+		r.history.stored()
+		return appended, nil
+	}
+	var refused *wire.Error
+	if errors.As(err, &refused) && typed[refused.Code] {
+		return appended, &refusal{code: refused.Code}
+	}
+	r.history.refused(time.Now())
+	r.log.warn("envelope could not be recorded", slog.String("kind", a.envelope.Kind.String()),
+		slog.Any("room_id", a.session.room.id), slog.Any("error", err))
+	return appended, &refusal{code: wire.Unavailable}
+}
+
+func (a *attempt) message(id string) store.Message {
+	return store.Message{
 		Tenant: a.session.identity.Tenant,
 		Room:   a.session.room.id,
 		Sender: a.session.identity.Participant,
@@ -86,33 +122,75 @@ func (a *attempt) append(ctx context.Context, id string) (store.Appended, *refus
 		Kind:   a.envelope.Kind,
 		Gen:    a.envelope.Gen,
 		KID:    string(a.envelope.KID),
+		Enc:    string(a.envelope.Enc),
+		Hdr:    a.envelope.Members.Has(wire.MemberHdr),
 		Bytes:  a.envelope.Raw,
-	})
-	if err == nil {
-		r.history.stored()
-		return appended, nil
 	}
-	var typed *wire.Error
-	if errors.As(err, &typed) && historyRefusals[typed.Code] {
-		return appended, &refusal{code: typed.Code}
-	}
-	r.history.refused(time.Now())
-	r.log.warn("history could not be written", slog.Any("room_id", a.session.room.id), slog.Any("error", err))
-	return appended, &refusal{code: wire.Unavailable}
 }
 
-// historyRefusals are the typed refusals of the history store that reach a sender
-// (RELAY, "When the API refuses the store").
-var historyRefusals = map[wire.Code]bool{
-	wire.MLSSchemeDisabled: true,
-	wire.SchemeMismatch:    true,
-	wire.MLSRetired:        true,
-	wire.MLSRemovalPending: true,
-	wire.MLSUnknown:        true,
-	wire.HistoryConflict:   true,
-	wire.MalformedRequest:  true,
-	wire.InvalidFilePart:   true,
+func (a *attempt) notice(id string) store.Notice {
+	return store.Notice{
+		Tenant:    a.session.identity.Tenant,
+		Room:      a.session.room.id,
+		Sender:    a.session.identity.Participant,
+		ID:        id,
+		Gen:       a.envelope.Gen,
+		KID:       string(a.envelope.KID),
+		TS:        a.envelope.TS,
+		ExpiresAt: a.envelope.ExpiresAt,
+		Bytes:     a.envelope.Raw,
+	}
 }
+
+func (a *attempt) trace(id string) store.Trace {
+	t := store.Trace{
+		Tenant:    a.session.identity.Tenant,
+		Room:      a.session.room.id,
+		MessageID: id,
+		From:      a.session.identity.Participant,
+		To:        a.to[0],
+		TS:        a.envelope.TS,
+		Declared:  true,
+		Digest:    blake2b.Sum256(a.envelope.Raw),
+	}
+	if a.envelope.Members.Has(wire.MemberFile) {
+		file := &a.envelope.File
+		t.Files = []store.FileHeader{{Name: string(file.Name), MIMEType: string(file.MIMEType), SizeBytes: file.SizeBytes}}
+	}
+	return t
+}
+
+// The typed refusals that reach a sender. Each proves that nothing was stored by this
+// attempt.
+var (
+	// RELAY, "When the API refuses the store".
+	historyRefusals = map[wire.Code]bool{
+		wire.MLSSchemeDisabled: true,
+		wire.SchemeMismatch:    true,
+		wire.MLSRetired:        true,
+		wire.MLSRemovalPending: true,
+		wire.MLSUnknown:        true,
+		wire.HistoryConflict:   true,
+		wire.MalformedRequest:  true,
+		wire.InvalidFilePart:   true,
+	}
+	// RELAY, "A private-aside API refusal overrides an allowing roster response"; and
+	// message ids are unique in a room (DESIGN section 7).
+	traceRefusals = map[wire.Code]bool{
+		wire.PrivateRefused:  true,
+		wire.HistoryConflict: true,
+	}
+	// RELAY, "The writer's refusals".
+	noticeRefusals = map[wire.Code]bool{
+		wire.NoticeNotPermitted: true,
+		wire.NoticeStale:        true,
+		wire.NoticeCap:          true,
+		wire.NoticeIDConflict:   true,
+		wire.NoticeInvalidGen:   true,
+		wire.NoticeDuplicate:    true,
+		wire.InvalidEnvelope:    true,
+	}
+)
 
 // queued answers one queued frame per recipient.
 func (a *attempt) queued(ids []wire.StreamID) {

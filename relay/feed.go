@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -22,12 +23,13 @@ type feed struct {
 
 	mu          sync.Mutex // guards the following fields
 	on          bool
-	resuming    bool   // a resume has not been completed
-	missed      bool   // live rows may have been lost; catch up as soon as possible
-	incarnation uint64 // of the stream that floor and last belong to
-	floor       uint64 // rows up to here come from a scan, never from the live feed
-	last        uint64 // newest row that was pushed live
-	held        *held  // not nil: live rows wait here
+	resuming    bool        // a resume has not been completed
+	missed      bool        // live rows may have been lost; catch up as soon as possible
+	incarnation uint64      // of the stream that floor and last belong to
+	floor       uint64      // rows up to here come from a scan, never from the live feed
+	last        uint64      // newest row that was pushed live
+	recent      *recentRows // only where others write the same streams, from the first live row on
+	held        *held       // not nil: live rows wait here
 }
 
 // held keeps the live rows that arrive while it is not known which of them a scan
@@ -64,6 +66,7 @@ func (r *Relay) Deliver(live *inbox.Live) {
 		r.closeSessions(rm.sessions(everySession), wire.CloseGoingAway, wire.ReasonLink)
 		return
 	}
+	entitled := rm.entitlement(live.Kind)
 	frame := frameBuffers.get()
 	defer frameBuffers.put(frame)
 	delivered := 0
@@ -73,8 +76,15 @@ func (r *Relay) Deliver(live *inbox.Live) {
 		if !found {
 			continue
 		}
-		if rm.delivered != nil {
-			rm.delivered.add(c.ID.Sequence)
+		if !entitled.known {
+			// To look the roster up would hold the feed up: a catch-up does, and pushes this.
+			for _, s := range rm.members[i].sessions {
+				s.catchUp()
+			}
+			continue
+		}
+		if !entitled.to(c.Participant) {
+			continue
 		}
 		for _, s := range rm.members[i].sessions {
 			if s.feed.push(s, live.Kind, c.ID, live.Payload, frame) {
@@ -110,14 +120,25 @@ func (f *feed) sendLocked(s *session, kind inbox.RowKind, id wire.StreamID, payl
 		if id.Incarnation < f.incarnation {
 			return false
 		}
-		f.incarnation, f.floor, f.last = id.Incarnation, 0, 0
+		f.beginLocked(id.Incarnation)
 	}
 	if id.Sequence <= f.floor {
 		return false
 	}
 	f.last = max(f.last, id.Sequence)
+	if s.relay.cfg.SharedInboxes {
+		if f.recent == nil {
+			f.recent = new(recentRows)
+		}
+		f.recent.add(id.Sequence, time.Now())
+	}
 	*frame = appendRow((*frame)[:0], kind, id, false, payload)
 	return len(*frame) > 0 && s.send(*frame)
+}
+
+// beginLocked begins with a stream that was made anew.
+func (f *feed) beginLocked(incarnation uint64) {
+	f.incarnation, f.floor, f.last, f.recent = incarnation, 0, 0, nil
 }
 
 // releaseLocked says that a scan covers the rows up to floor, and pushes the held
@@ -126,7 +147,7 @@ func (f *feed) releaseLocked(s *session, incarnation, floor uint64) {
 	rows := f.held.rows
 	f.held = nil
 	if incarnation != f.incarnation {
-		f.incarnation, f.floor, f.last = incarnation, 0, 0
+		f.beginLocked(incarnation)
 	}
 	f.floor = max(f.floor, floor)
 	frame := frameBuffers.get()

@@ -48,7 +48,7 @@ func (h *hub) attach(s *session, limits Config) attachResult {
 	}
 	rm := h.rooms[id.Room]
 	if rm == nil {
-		rm = newRoom(id.Tenant, id.Room, limits.SharedInboxes)
+		rm = newRoom(id.Tenant, id.Room)
 	}
 	switch result := rm.add(s, limits.ParticipantConns); result {
 	case attached:

@@ -22,6 +22,8 @@ type Store interface {
 	store.Credentials
 	store.Rosters
 	store.History
+	store.TraceWriter
+	store.NoticeWriter
 }
 
 // Inboxes is what the core asks of inbox storage. Its calls are bounded in time
@@ -113,6 +115,7 @@ type Relay struct {
 
 	history writes
 	hub     *hub
+	outside outsideFlight
 	rates   *rates
 	replays *workers
 	hellos  chan struct{} // semaphore

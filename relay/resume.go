@@ -148,8 +148,15 @@ func (p *replay) send(rows []inbox.Row) error {
 		if row.ID.Incarnation != p.incarnation {
 			return errRecreated
 		}
+		entitled, err := s.entitled(row.Kind)
+		if err != nil {
+			return err
+		}
 		p.after = row.ID.Sequence
-		if p.live && s.wasDelivered(row.ID.Sequence) {
+		if !entitled {
+			continue
+		}
+		if p.live && s.feed.pushed(row.ID.Sequence) {
 			continue
 		}
 		*frame = appendRow((*frame)[:0], row.Kind, row.ID, !p.live, row.Payload)
@@ -215,7 +222,7 @@ func (s *session) beginCatchUp() {
 	scan := &replay{session: s, incarnation: bounds.Incarnation, upto: bounds.Newest, live: true}
 	s.feed.mu.Lock()
 	if s.feed.incarnation == bounds.Incarnation {
-		scan.after = s.sureLocked()
+		scan.after = s.feed.sureLocked(s.relay.cfg.SharedInboxes)
 	}
 	s.feed.mu.Unlock()
 	scan.step()
@@ -224,22 +231,21 @@ func (s *session) beginCatchUp() {
 // sureLocked is the sequence up to which this connection has certainly had every
 // row. With one writer live rows come in order; with several, an announcement can
 // be lost or late behind newer ones.
-func (s *session) sureLocked() uint64 {
-	if s.room.delivered == nil {
-		return max(s.feed.floor, s.feed.last)
+func (f *feed) sureLocked(shared bool) uint64 {
+	switch {
+	case !shared:
+		return max(f.floor, f.last)
+	case f.recent == nil:
+		return f.floor
 	}
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
-	return max(s.feed.floor, s.room.delivered.evicted)
+	return max(f.floor, f.recent.evicted)
 }
 
-func (s *session) wasDelivered(sequence uint64) bool {
-	if s.room.delivered == nil {
-		return false
-	}
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
-	return s.room.delivered.has(sequence)
+// pushed reports whether a row that a catch-up found has reached this connection live.
+func (f *feed) pushed(sequence uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.recent != nil && f.recent.has(sequence)
 }
 
 // lostLink closes a connection whose inbox cannot be read, so that the client

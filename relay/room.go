@@ -34,16 +34,9 @@ type room struct {
 	generation uint64                   // rises with every change
 	members    []member                 // sorted by id
 	sending    map[string]chan struct{} // message ids under way; a channel only where a twin waits
-	delivered  *sequenceRing            // only where others write the same streams
 }
 
-func newRoom(tenant, id uuid.UUID, shared bool) *room {
-	rm := &room{tenant: tenant, id: id}
-	if shared {
-		rm.delivered = new(sequenceRing)
-	}
-	return rm
-}
+func newRoom(tenant, id uuid.UUID) *room { return &room{tenant: tenant, id: id} }
 
 // add is called with the hub's lock held.
 func (rm *room) add(s *session, quota int) attachResult {
@@ -218,20 +211,3 @@ func (r *roster) others(dst []uuid.UUID, sender uuid.UUID) []uuid.UUID {
 	}
 	return dst
 }
-
-// sequenceRing remembers the newest live rows of a room, where several nodes write
-// and announcements can overtake each other: a catch-up starts below what is
-// remembered and skips what was delivered.
-type sequenceRing struct {
-	recent  [256]uint64
-	next    int
-	evicted uint64 // largest sequence that is no longer remembered
-}
-
-func (r *sequenceRing) add(sequence uint64) {
-	r.evicted = max(r.evicted, r.recent[r.next])
-	r.recent[r.next] = sequence
-	r.next = (r.next + 1) % len(r.recent)
-}
-
-func (r *sequenceRing) has(sequence uint64) bool { return slices.Contains(r.recent[:], sequence) }

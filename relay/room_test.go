@@ -23,7 +23,7 @@ func (f rosters) Roster(ctx context.Context, _, _ uuid.UUID) (store.Roster, erro
 // overwrites what came after it.
 func TestRosterLookUpThatBeganBeforeAChangeIsNotKept(t *testing.T) {
 	t.Parallel()
-	rm := newRoom(uuid.New(), uuid.New(), false)
+	rm := newRoom(uuid.New(), uuid.New())
 	asked, answer := make(chan struct{}, 10), make(chan store.Roster)
 	lookup := rosters(func(context.Context) (store.Roster, error) {
 		asked <- struct{}{}
@@ -52,7 +52,7 @@ func TestRosterLookUpThatBeganBeforeAChangeIsNotKept(t *testing.T) {
 
 func TestRosterLookUpFails(t *testing.T) {
 	t.Parallel()
-	rm := newRoom(uuid.New(), uuid.New(), false)
+	rm := newRoom(uuid.New(), uuid.New())
 	down := errors.New("down")
 	_, err := rm.currentRoster(t.Context(), rosters(func(context.Context) (store.Roster, error) {
 		return store.Roster{}, down
@@ -64,7 +64,7 @@ func TestRosterLookUpFails(t *testing.T) {
 // A second sender of the same message id waits for the first.
 func TestTwinsOfOneMessageTakeTurns(t *testing.T) {
 	t.Parallel()
-	rm := newRoom(uuid.New(), uuid.New(), false)
+	rm := newRoom(uuid.New(), uuid.New())
 	var inside, most, total int
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -96,16 +96,24 @@ func TestTwinsOfOneMessageTakeTurns(t *testing.T) {
 	rm.end("y")
 }
 
-func TestSequenceRing(t *testing.T) {
+// DESIGN section 5, "Live push": what a catch-up may skip, and where it begins.
+func TestRecentRows(t *testing.T) {
 	t.Parallel()
-	var r sequenceRing
-	for n := uint64(1); n <= 300; n++ {
-		r.add(n)
+	var r recentRows
+	now := time.Now()
+	for n := uint64(1); n <= maxRecent+44; n++ {
+		r.add(n, now)
 	}
-	require.EqualValues(t, 300-len(r.recent), r.evicted)
-	require.True(t, r.has(300))
+	require.EqualValues(t, 44, r.evicted, "the newest are remembered")
+	require.True(t, r.has(maxRecent+44))
 	require.True(t, r.has(r.evicted+1))
 	require.False(t, r.has(r.evicted))
+
+	r.add(2*maxRecent, now.Add(overtaking+time.Second))
+	require.Len(t, r.rows, 1, "what is old has certainly arrived")
+	require.EqualValues(t, maxRecent+44, r.evicted)
+	r.add(50, now.Add(overtaking+time.Second))
+	require.True(t, r.has(50), "one that was overtaken")
 }
 
 func TestWorkersAreBoundedAndEnd(t *testing.T) {

@@ -20,6 +20,7 @@ const (
 	MaxQueueBytes   = 1 << 20   // bytes waiting to be written to one connection
 	MaxGenerations  = 64        // generations whose seq one connection remembers
 	MaxUnknownType  = 64        // bytes of an unknown frame's type that are echoed
+	MaxPlaintext    = 1_060_000 // bytes of an envelope that the server made of a plaintext message
 	HelloTimeout    = 10 * time.Second
 	PingInterval    = 25 * time.Second
 	InboxMaxAge     = 24 * time.Hour

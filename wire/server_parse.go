@@ -6,8 +6,9 @@ import (
 )
 
 // MaxServerMessage bounds a message of the relay: a deliver around the largest
-// envelope, with room for what later relays add.
-const MaxServerMessage = MaxMessage + 4096
+// envelope, which is one of a room without encryption, with room for what later relays
+// add.
+const MaxServerMessage = MaxPlaintext + 4096
 
 // ServerType tells what ParseServer found.
 type ServerType uint8

@@ -48,6 +48,12 @@ func (l *lateCore) LeaseLost() {
 	}
 }
 
+func (l *lateCore) PeerLost() {
+	if core := l.core.Load(); core != nil {
+		core.PeerLost()
+	}
+}
+
 var (
 	_ inbox.Sink      = (*lateCore)(nil)
 	_ cluster.Applier = (*lateCore)(nil)

@@ -134,10 +134,20 @@ func (c *conn) pushLocked(op ws.OpCode, payload []byte) bool {
 	return true
 }
 
+// fitsLocked reports whether one more frame may wait. One that is larger than any
+// envelope of a client, of a room without encryption, could not be sent at all beside
+// a few others: it may overshoot while the queue is less than half full.
 func (c *conn) fitsLocked(size int) bool {
 	limits := &c.front.limits
-	return int(c.out.frames) < limits.QueueFrames && c.out.waiting()+size <= limits.QueueBytes
+	waiting := c.out.waiting()
+	if int(c.out.frames) >= limits.QueueFrames {
+		return false
+	}
+	return waiting+size <= limits.QueueBytes || size > largestOfClients && waiting <= limits.QueueBytes/2
 }
+
+// largestOfClients is a deliver frame around the largest envelope that a client can send.
+const largestOfClients = wire.MaxMessage + 4096
 
 // Close implements relay.Conn.
 func (c *conn) Close(code wire.CloseCode, reason string) {
