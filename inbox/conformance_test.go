@@ -37,11 +37,12 @@ func TestConformance(t *testing.T) {
 		{"pages", testPages},
 		{"empty inbox", testEmpty},
 		{"complete", testComplete},
+		{"large rows", testLargeRows},
 	}
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			s := startNATS(t, func(s *natsServer) { s.sync = way.sync })
+			s := startNATS(t, func(s *natsServer) { s.sync, s.max = way.sync, 2<<20 })
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					sink := &recorder{}
@@ -298,4 +299,58 @@ func testComplete(t *testing.T, j *inbox.JetStream, sink *recorder) {
 		require.Equal(t, results[0], ids)
 	}
 	require.Len(t, readAll(t, j, room, to[0], 0, 10), 3)
+}
+
+// Rows of plaintext messages have up to 1.1 MiB.
+func testLargeRows(t *testing.T, j *inbox.JetStream, sink *recorder) {
+	room, to := uuid.New(), participants(3)
+	require.NoError(t, j.Join(t.Context(), room))
+	large := bytes.Repeat([]byte("large "), 1_150_000/6)
+	for n := range 3 {
+		payload := append(large, byte('0'+n))
+		ids, err := j.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: payload})
+		require.NoError(t, err)
+		again, err := j.Complete(t.Context(), inbox.Message{Room: room, To: to, Payload: payload})
+		require.NoError(t, err)
+		require.Equal(t, ids, again)
+	}
+	for _, participant := range to {
+		rows := readAll(t, j, room, participant, 0, 10)
+		require.Len(t, rows, 3)
+		for n, row := range rows {
+			require.True(t, bytes.Equal(append(large, byte('0'+n)), row.Payload))
+		}
+	}
+	eventually(t, func() bool { return len(sink.all()) == 9 }, "live")
+}
+
+// What NATS would not take in one piece is refused by name before anything is written,
+// and costs nobody the connection.
+func TestTooLargeForNATS(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]func(*inbox.Config){"embedded": noMemory, "shared": shared} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startNATS(t)
+			j := s.open(&recorder{}, mode)
+			room, to := uuid.New(), participants(500)
+			write := func(recipients, size int) error {
+				_, err := j.Write(t.Context(), inbox.Message{Room: room, To: to[:recipients], Payload: make([]byte, size)})
+				return err
+			}
+			require.ErrorIs(t, write(1, 1<<20), inbox.ErrTooLarge, "with its headers")
+			require.ErrorIs(t, write(500, 1<<20-1000), inbox.ErrTooLarge, "with the recipients of its announcement")
+			require.ErrorIs(t, write(500, 200_000), inbox.ErrTooLarge, "all copies together")
+			_, err := j.Complete(t.Context(), inbox.Message{Room: room, To: to[:1], Payload: make([]byte, 1<<20)})
+			require.ErrorIs(t, err, inbox.ErrTooLarge)
+			require.NoError(t, j.Ready())
+			require.NoError(t, write(1, 1<<20-1000))
+			bounds, err := j.Bounds(t.Context(), room, to[0])
+			require.NoError(t, err)
+			require.Equal(t, bounds.Oldest, bounds.Newest, "one row")
+			bounds, err = j.Bounds(t.Context(), room, to[1])
+			require.NoError(t, err)
+			require.Zero(t, bounds.Newest)
+		})
+	}
 }

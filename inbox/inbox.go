@@ -62,6 +62,8 @@ var (
 	// ErrUnavailable: not stored, or it is not known whether it was stored for every
 	// recipient. Nothing was announced live.
 	ErrUnavailable = errors.New("inbox storage is unavailable")
+	// ErrTooLarge: the message does not fit what NATS takes in one piece. Nothing was stored.
+	ErrTooLarge = errors.New("message is too large for the inboxes")
 	// ErrClosed: the inboxes are closing.
 	ErrClosed = errors.New("inboxes are closed")
 )

@@ -365,6 +365,30 @@ func (j *JetStream) check(m *Message) error {
 	case int(m.Kind) >= len(kindNames):
 		return fmt.Errorf("row kind %d is unknown", m.Kind)
 	}
+	return j.checkSize(m)
+}
+
+const (
+	// rowOverhead is more than the headers of a row in a batch.
+	rowOverhead = 512
+	// maxMessageBytes bounds the copies of one message together: what they take may be
+	// written in one batch, and has to be within the time of one write. The largest envelope
+	// to MaxRecipients fits.
+	maxMessageBytes = 64 << 20
+)
+
+// checkSize refuses what the server would not take, before any of it is sent: the server
+// ends a connection that sends more than its maximum payload. The largest piece is the row
+// with its headers or the live announcement, which names every recipient.
+func (j *JetStream) checkSize(m *Message) error {
+	piece := len(m.Payload) + max(rowOverhead, liveOverhead(len(m.To)))
+	if limit := j.conn.MaxPayload(); int64(piece) > limit {
+		return fmt.Errorf("%w: %d bytes for %d recipients need %d in one piece, NATS takes %d",
+			ErrTooLarge, len(m.Payload), len(m.To), piece, limit)
+	}
+	if all := len(m.Payload) * len(m.To); all > maxMessageBytes {
+		return fmt.Errorf("%w: its copies have %d bytes together, at most %d", ErrTooLarge, all, maxMessageBytes)
+	}
 	return nil
 }
 

@@ -42,6 +42,12 @@ func kindOf(name string) (RowKind, bool) {
 // headerKind names the kind of rows that are not envelopes (DESIGN section 5).
 const headerKind = "Relay-Kind"
 
+// liveOverhead is at least the length of the first line of a live message.
+func liveOverhead(recipients int) int {
+	const head, number = 80, 20 // kind, incarnation and time; a sequence
+	return head + recipients*(1+uuidLength+1+number)
+}
+
 // appendLive appends the announcement of a stored message. Copies without a
 // sequence were stored and announced before and are left out.
 func appendLive(dst []byte, m *Message, ids []wire.StreamID, announce []bool) []byte {

@@ -44,7 +44,8 @@ type natsServer struct {
 	tb   testing.TB
 	dir  string
 	port int
-	sync bool // flush every write
+	sync bool  // flush every write
+	max  int32 // payload; 0: the server's default, 1 MiB
 	*server.Server
 }
 
@@ -63,7 +64,7 @@ func (s *natsServer) start() {
 	s.tb.Helper()
 	srv, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
-		SyncInterval: time.Second, SyncAlways: s.sync,
+		SyncInterval: time.Second, SyncAlways: s.sync, MaxPayload: s.max,
 	})
 	require.NoError(s.tb, err)
 	srv.Start()

@@ -2,6 +2,8 @@ package natsd
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -10,6 +12,7 @@ const (
 	debugAccount = "DEBUG"
 
 	relayUser = "relay"
+	edgeUser  = "edge"
 	debugUser = "debug"
 	gateUser  = "gate"
 )
@@ -48,8 +51,40 @@ const liveSubjects = "live.>"
 // user cost goroutines and memory until they have been idle for up to viewerIdleMax.
 const maxConsumers = 32
 
-// secrets are the users' passwords: base64url, so they need no quoting.
-type secrets struct{ relay, debug, gate string }
+// What user edge may do in account RELAY: write inboxes and read them, keep the streams and
+// buckets as the relay declares them, hold a lease, and hear the others. It can neither
+// remove a stream or its rows as a whole, nor make consumers, nor announce a change: that
+// is the business of nodes that have the database.
+var (
+	edgePublish = []string{
+		"inbox.>", liveSubjects, "_INBOX.>", "$KV.nodes.>", "$KV.presence.>",
+		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
+		"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*",
+		"$JS.API.STREAM.MSG.GET.*", "$JS.API.STREAM.MSG.DELETE.*", "$JS.API.DIRECT.GET.>",
+	}
+	edgeSubscribe = []string{liveSubjects, "control.>", "_INBOX.>"}
+)
+
+// secrets are the users' passwords: base64url, so they need no quoting. Without one for
+// edge there is no such user.
+type secrets struct{ relay, edge, debug, gate string }
+
+// edgeConfig is the line of user edge; empty without one.
+func edgeConfig(s secrets) string {
+	if s.edge == "" {
+		return ""
+	}
+	return fmt.Sprintf(", {user: %s, password: %q, permissions: {publish: {allow: [%s]}, subscribe: {allow: [%s]}}}",
+		edgeUser, s.edge, quoted(edgePublish), quoted(edgeSubscribe))
+}
+
+func quoted(subjects []string) string {
+	list := make([]string, len(subjects))
+	for i, subject := range subjects {
+		list[i] = strconv.Quote(subject)
+	}
+	return strings.Join(list, ", ")
+}
 
 // accountsConfig is the part of the server's configuration that says who may do what.
 func accountsConfig(s secrets) string {
@@ -62,18 +97,15 @@ func accountsConfig(s secrets) string {
 		fmt.Fprintf(&exports, "{service: %q, response: %s, accounts: [%s]}\n", e.subject, response, debugAccount)
 		fmt.Fprintf(&imports, "{service: {account: %s, subject: %q}}\n", relayAccount, e.subject)
 	}
-	var publish []string
+	publish := slices.Clone(gateSubjects)
 	for _, e := range viewExports {
-		publish = append(publish, fmt.Sprintf("%q", e.subject))
-	}
-	for _, subject := range gateSubjects {
-		publish = append(publish, fmt.Sprintf("%q", subject))
+		publish = append(publish, e.subject)
 	}
 	return fmt.Sprintf(`
 accounts {
   %[1]s {
     jetstream: {max_consumers: %[13]d}
-    users: [{user: %[3]s, password: %[6]q}]
+    users: [{user: %[3]s, password: %[6]q}%[14]s]
     exports: [
       {stream: %[9]q, accounts: [%[2]s]}
       %[10]s
@@ -94,5 +126,5 @@ accounts {
   }
 }
 `, relayAccount, debugAccount, relayUser, debugUser, gateUser, s.relay, s.debug, s.gate,
-		liveSubjects, exports.String(), imports.String(), strings.Join(publish, ", "), maxConsumers)
+		liveSubjects, exports.String(), imports.String(), quoted(publish), maxConsumers, edgeConfig(s))
 }

@@ -20,7 +20,7 @@ var passwordShape = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
 // loadSecrets reads the passwords of <data>/keys, making those that are missing. The
 // gate's is new at every start: nobody else needs it.
-func loadSecrets(keys string) (secrets, error) {
+func loadSecrets(keys string, edges bool) (secrets, error) {
 	if err := os.MkdirAll(keys, 0o700); err != nil {
 		return secrets{}, fmt.Errorf("make keys folder: %w", err)
 	}
@@ -32,7 +32,11 @@ func loadSecrets(keys string) (secrets, error) {
 	if err != nil {
 		return secrets{}, err
 	}
-	return secrets{relay: relay, debug: debug, gate: newPassword()}, nil
+	loaded := secrets{relay: relay, debug: debug, gate: newPassword()}
+	if edges {
+		loaded.edge, err = password(filepath.Join(keys, "nats-edge.password"))
+	}
+	return loaded, err
 }
 
 func newPassword() string {
@@ -96,9 +100,9 @@ func keptPort(ctx context.Context, path, host string) int {
 }
 
 // contextFile is what nats --context FILE.json reads (natscli, jsm.go/natscontext).
-func contextFile(url, user, password string) ([]byte, error) {
+func contextFile(description, url, user, password string) ([]byte, error) {
 	return json.MarshalIndent(map[string]string{
-		"description": "Peer Relay, read only",
+		"description": description,
 		"url":         url,
 		"user":        user,
 		"password":    password,

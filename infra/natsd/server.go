@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -27,7 +28,11 @@ type Config struct {
 	// SyncAlways flushes to disk before every acknowledgement. Else the server flushes
 	// every second: a killed process loses nothing, a power cut at most the last second.
 	SyncAlways bool
-	// MaxPayload is the largest message in bytes. Default 1 MiB.
+	// Edges makes a user for nodes elsewhere that write inboxes too, and its context file
+	// (EdgeContextFile). Without it there is neither.
+	Edges bool
+	// MaxPayload is the largest message in bytes. Default 2 MiB: a row of plaintext has up
+	// to about 1.1 MiB.
 	MaxPayload int
 	// MaxMemory bounds streams in memory, of which the relay keeps small ones only.
 	// Default 256 MiB.
@@ -49,7 +54,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Dir = dir
 	if c.MaxPayload == 0 {
-		c.MaxPayload = 1 << 20
+		c.MaxPayload = 2 << 20
 	}
 	if c.MaxPayload < 0 || c.MaxPayload > server.MAX_PAYLOAD_MAX_SIZE {
 		return c, fmt.Errorf("maximum payload %d is not in 1..%d", c.MaxPayload, server.MAX_PAYLOAD_MAX_SIZE)
@@ -115,7 +120,7 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("make NATS folder: %w", err)
 	}
-	if s.secrets, err = loadSecrets(filepath.Join(cfg.Dir, "keys")); err != nil {
+	if s.secrets, err = loadSecrets(filepath.Join(cfg.Dir, "keys"), cfg.Edges); err != nil {
 		return err
 	}
 	opts, err := s.options(ctx, cfg)
@@ -225,11 +230,25 @@ func (s *Server) writeFiles(cfg Config) error {
 			return err
 		}
 	}
-	b, err := contextFile(s.URL(), debugUser, s.secrets.debug)
+	if err := writeContext(s.ContextFile(), "Peer Relay, read only", s.URL(), debugUser, s.secrets.debug); err != nil {
+		return err
+	}
+	if cfg.Edges {
+		return writeContext(s.EdgeContextFile(), "Peer Relay, for its edge nodes", s.URL(), edgeUser, s.secrets.edge)
+	}
+	// One of an earlier start names a user that is no more.
+	if err := os.Remove(s.EdgeContextFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove context file: %w", err)
+	}
+	return nil
+}
+
+func writeContext(path, description, url, user, password string) error {
+	b, err := contextFile(description, url, user, password)
 	if err != nil {
 		return fmt.Errorf("write context file: %w", err)
 	}
-	return writeFile(s.ContextFile(), b)
+	return writeFile(path, b)
 }
 
 // URL is the address for TCP clients, without credentials.
@@ -237,6 +256,10 @@ func (s *Server) URL() string { return s.ns.ClientURL() }
 
 // ContextFile is the path of the file for nats --context: the read-only user.
 func (s *Server) ContextFile() string { return filepath.Join(s.dir, "context.json") }
+
+// EdgeContextFile is the path of the file with the address, user and password for nodes
+// elsewhere, which is there with Config.Edges.
+func (s *Server) EdgeContextFile() string { return filepath.Join(s.dir, "edge.json") }
 
 // Healthy is nil while the server can store into every stream. After a failed write (a
 // full disk) a stream stores nothing and answers nothing until JetStream is started anew,
