@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -37,4 +38,73 @@ func TestSeqRisesPerGeneration(t *testing.T) {
 	require.Len(t, s.seqs, wire.MaxGenerations)
 	require.False(t, s.raise(10, 1), "the newest are remembered")
 	require.True(t, s.raise(1, 1), "the oldest is forgotten")
+}
+
+// RELAY: a missing policy never means allowed; only messages from agent to agent are
+// under it.
+func TestPolicyFailsClosed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		policy  store.PrivateMessages
+		from    store.Role
+		to      store.Role
+		kind    wire.Kind
+		private bool
+		refused wire.Code // empty: passes
+		traced  bool
+	}{
+		{"allowed", store.PrivateAllowed, store.RoleAgent, store.RoleAgent, wire.KindMessage, true, "", true},
+		{"refused", store.PrivateRefused, store.RoleAgent, store.RoleAgent, wire.KindMessage, true, wire.PrivateRefused, false},
+		{"missing", "", store.RoleAgent, store.RoleAgent, wire.KindMessage, true, wire.Unavailable, false},
+		{"unknown", "Allowed", store.RoleAgent, store.RoleAgent, wire.KindMessage, true, wire.Unavailable, false},
+		{"to a human", "", store.RoleAgent, store.RoleOwner, wire.KindMessage, true, "", false},
+		{"to a viewer", "", store.RoleAgent, store.RoleViewer, wire.KindMessage, true, "", false},
+		{"of a human", "", store.RoleController, store.RoleAgent, wire.KindMessage, true, "", false},
+		{"key exchange", store.PrivateRefused, store.RoleAgent, store.RoleAgent, wire.KindSenderKey, true, "", false},
+		{"control", store.PrivateRefused, store.RoleAgent, store.RoleAgent, wire.KindControl, true, "", false},
+		{"key request", store.PrivateRefused, store.RoleAgent, store.RoleAgent, wire.KindKeyRequest, true, "", false},
+		{"to the session", store.PrivateRefused, store.RoleAgent, "", wire.KindMessage, false, "", false},
+	} {
+		a := &attempt{
+			session:  &session{identity: store.Identity{Role: c.from}},
+			envelope: &wire.Envelope{Kind: c.kind},
+			roster:   &roster{room: store.Room{PrivateMessages: c.policy}},
+			private:  c.private, role: c.to,
+		}
+		refused := checkPolicy(t.Context(), a)
+		if c.refused == "" {
+			require.Nil(t, refused, c.name)
+		} else {
+			require.Equal(t, &refusal{code: c.refused}, refused, c.name)
+		}
+		require.Equal(t, c.traced, a.traced, c.name)
+	}
+}
+
+// RELAY: a notice is session-addressed, from an agent, never from a development connection.
+func TestWhoMaySendNotices(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		role    store.Role
+		kind    store.CredentialKind
+		private bool
+		refused wire.Code
+	}{
+		{store.RoleAgent, store.CredentialSession, false, ""},
+		{store.RoleAgent, store.CredentialSession, true, wire.InvalidEnvelope},
+		{store.RoleAgent, store.CredentialDevelopment, false, wire.NoticeNotPermitted},
+		{store.RoleOwner, store.CredentialSession, false, wire.NoticeNotPermitted},
+		{store.RoleController, store.CredentialSession, false, wire.NoticeNotPermitted},
+	} {
+		refused := checkPermission(t.Context(), &attempt{
+			session:  &session{identity: store.Identity{Role: c.role, Kind: c.kind}},
+			envelope: &wire.Envelope{Kind: wire.KindNotice}, private: c.private,
+		})
+		if c.refused == "" {
+			require.Nil(t, refused, "%+v", c)
+			continue
+		}
+		require.Equal(t, &refusal{code: c.refused}, refused, "%+v", c)
+	}
 }
