@@ -106,6 +106,24 @@ func TestQueueBoundsAreExact(t *testing.T) {
 	}
 }
 
+// The envelope of a room without encryption can be larger than what else may wait: it
+// fits beside a queue that is less than half full, and a second one behind it does not.
+func TestOneLargeFrameFitsBesideOthers(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, pathDefault, nil)
+	s.dial(t)
+	peer := s.handler.peer(t, 0)
+	filler := make([]byte, 50_000)
+	for front.Waiting(peer.conn) < wire.MaxQueueBytes/4 { // the peer reads nothing
+		require.True(t, peer.conn.Send(filler))
+		require.Eventually(t, func() bool { return front.Flushed(peer.conn) }, patience, time.Microsecond)
+	}
+	large := make([]byte, wire.MaxPlaintext)
+	require.True(t, peer.conn.Send(large))
+	require.False(t, peer.conn.Send(large))
+	peer.requireClosed(t, wire.ClosePolicy)
+}
+
 func TestWhenDrained(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
