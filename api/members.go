@@ -1,20 +1,14 @@
 package api
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/store"
 )
-
-const maxPage = 500
 
 // addMember makes a membership and its first credential. Nobody loses anything by
 // it, so nodes that cannot be told in time are a warning: the credential, which is
@@ -138,91 +132,4 @@ func (op *operation) removedBefore(room, participant uuid.UUID) (store.Room, err
 		return store.Room{}, err
 	}
 	return now, nil
-}
-
-func (a *API) listParticipants(r *http.Request) (int, any, error) {
-	id, err := pathID(r, "id")
-	if err != nil {
-		return 0, nil, err
-	}
-	page, err := readPage(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	op, err := a.begin(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer op.cancel()
-	roster, err := a.cfg.Store.Roster(op.ctx, op.tenant, id)
-	if err != nil {
-		return 0, nil, err
-	}
-	answer := Participants{Participants: []Participant{}}
-	for _, p := range roster.Participants {
-		if !page.after.before(p) {
-			continue
-		}
-		if len(answer.Participants) == page.limit {
-			answer.NextCursor = page.last.encode()
-			break
-		}
-		page.last = positionOf(p)
-		answer.Participants = append(answer.Participants, Participant{
-			ParticipantID: p.ID.String(), DeviceID: p.Device.String(), Role: string(p.Role), JoinedAt: p.JoinedAt.UTC(),
-		})
-	}
-	return http.StatusOK, answer, nil
-}
-
-// page is one request of a list.
-type page struct {
-	limit int
-	after position
-	last  position
-}
-
-// position is a place in a roster, which is in order of joining, then of id; both
-// are in the cursor whole, so that equal times lose nobody.
-type position struct {
-	joined int64 // Unix nanoseconds
-	id     uuid.UUID
-}
-
-func positionOf(p store.Participant) position {
-	return position{joined: p.JoinedAt.UnixNano(), id: p.ID}
-}
-
-func (at position) before(p store.Participant) bool {
-	joined := p.JoinedAt.UnixNano()
-	return at.joined < joined || at.joined == joined && string(at.id[:]) < string(p.ID[:])
-}
-
-func (at position) encode() string {
-	raw := binary.BigEndian.AppendUint64(nil, uint64(at.joined))
-	return base64.RawURLEncoding.EncodeToString(append(raw, at.id[:]...))
-}
-
-func readPage(r *http.Request) (page, error) {
-	p := page{limit: maxPage, after: position{joined: time.Time{}.Unix()}}
-	for name, values := range r.URL.Query() {
-		if len(values) != 1 || name != "limit" && name != "cursor" {
-			return page{}, malformed("the query takes one limit and one cursor")
-		}
-	}
-	if text := r.URL.Query().Get("limit"); text != "" {
-		limit, err := strconv.Atoi(text)
-		if err != nil || limit < 1 || limit > maxPage {
-			return page{}, malformed("limit must be 1 to 500")
-		}
-		p.limit = limit
-	}
-	if text := r.URL.Query().Get("cursor"); text != "" {
-		raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-		if err != nil || len(raw) != 24 {
-			return page{}, malformed("cursor is not one that was handed out")
-		}
-		p.after = position{joined: int64(binary.BigEndian.Uint64(raw)), id: uuid.UUID(raw[8:])}
-	}
-	return p, nil
 }

@@ -96,7 +96,7 @@ func envelopeError(o *object, f fault) error {
 	if f == faultDuplicate {
 		e.Type = FrameEnvelope
 	}
-	if id, ok := o.text(inID); ok && validID(id) && !o.clash {
+	if id, ok := o.text(inID); ok && ValidID(id) && !o.clash {
 		e.EnvelopeID = id
 	}
 	return e

@@ -63,7 +63,7 @@ func kindOf(text []byte) Kind {
 
 func (e *Envelope) readTexts(o *object) {
 	e.ID = e.readText(o, inID)
-	if !validID(e.ID) {
+	if !ValidID(e.ID) {
 		e.ID = nil
 		e.refuse(faultID)
 	}
@@ -109,9 +109,9 @@ func (e *Envelope) readInteger(o *object, m member) uint64 {
 	return 0
 }
 
-// validID reports whether an envelope id is 1 to 128 printable ASCII characters,
+// ValidID reports whether an envelope id is 1 to 128 printable ASCII characters,
 // none of them a space.
-func validID(id []byte) bool {
+func ValidID(id []byte) bool {
 	if len(id) == 0 || len(id) > MaxIDLength {
 		return false
 	}
@@ -196,15 +196,33 @@ func (t *token) label(data []byte, limit int) []byte {
 		return nil
 	}
 	text := t.decode(data)
-	if utf8.RuneCount(text) > limit {
+	if !validLabel(text, limit) {
 		return nil
+	}
+	return text
+}
+
+func validLabel(text []byte, limit int) bool {
+	if len(text) == 0 || utf8.RuneCount(text) > limit {
+		return false
 	}
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
 		if r < ' ' || r >= 0x7F && r <= 0x9F || r == 0x2028 || r == 0x2029 {
-			return nil
+			return false
 		}
 		i += size
 	}
-	return text
+	return true
+}
+
+// ValidFileName reports whether a file's name keeps the rules of the file header (RELAY):
+// 1 to MaxFileName code points, none of category Cc, no U+2028, no U+2029.
+func ValidFileName(name string) bool {
+	return utf8.ValidString(name) && validLabel([]byte(name), MaxFileName)
+}
+
+// ValidMIMEType is ValidFileName for a file's type, of 1 to MaxMIMEType code points.
+func ValidMIMEType(name string) bool {
+	return utf8.ValidString(name) && validLabel([]byte(name), MaxMIMEType)
 }

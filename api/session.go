@@ -1,0 +1,138 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"github.com/peerrelay/peerrelay/cluster"
+	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// Presence tells who is connected where; a cluster.Node does.
+type Presence interface {
+	Lookup(ctx context.Context, participants []uuid.UUID) ([]cluster.Presence, error)
+}
+
+// Admission keeps what is accepted over HTTP in step with the changes of rooms (DESIGN
+// section 6, "Freshness"); a relay.Relay does.
+type Admission interface {
+	// Enter begins work that looks up who may do what and acts on it: a change of the
+	// room is not in force, and so not answered, before leave was called. It fails while
+	// this node may not accept.
+	Enter(room uuid.UUID) (leave func(), err error)
+}
+
+// sessionRequest is one request to an endpoint of a room, by the operator or by one of
+// the room's participants.
+type sessionRequest struct {
+	*operation
+	who  caller
+	room uuid.UUID
+}
+
+func (a *API) beginSession(r *http.Request) (*sessionRequest, error) {
+	room, err := pathID(r, "id")
+	if err != nil {
+		return nil, err
+	}
+	op, err := a.begin(r)
+	if err != nil {
+		return nil, err
+	}
+	return &sessionRequest{operation: op, who: callerOf(r.Context()), room: room}, nil
+}
+
+// since is the moment from which on the caller sees what was stored: a participant sees
+// nothing that was stored before it joined.
+func (s *sessionRequest) since() (time.Time, error) {
+	if s.who.operator {
+		return time.Time{}, nil
+	}
+	self, err := s.api.cfg.Store.FindParticipant(s.ctx, s.tenant, s.who.identity.Participant)
+	return self.JoinedAt, err
+}
+
+// enter is called before a participant's request has an effect. The credential was valid
+// when the request came; a body may have come slowly since, and a revocation been
+// answered. From here to leave no change is.
+func (s *sessionRequest) enter() (leave func(), err error) {
+	if s.who.operator {
+		return func() {}, nil
+	}
+	if s.api.cfg.Admission == nil {
+		return nil, unavailable("this process does not follow the changes of rooms")
+	}
+	leave, err = s.api.cfg.Admission.Enter(s.room)
+	if err != nil {
+		return nil, unavailable("this node may not accept anything right now")
+	}
+	if err := s.stillAllowed(); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
+}
+
+func (s *sessionRequest) stillAllowed() error {
+	valid, err := s.api.cfg.Store.ValidCredentials(s.ctx, s.tenant, []uuid.UUID{s.who.identity.Credential})
+	if err != nil {
+		return err
+	}
+	if len(valid) != 1 {
+		return unauthorized(forSession)
+	}
+	frozen, err := s.api.cfg.Store.Frozen(s.ctx, s.tenant)
+	if err != nil {
+		return err
+	}
+	if frozen {
+		return unavailable("the network is frozen")
+	}
+	return nil
+}
+
+// participant returns whose credential it is; the operator is none.
+func (s *sessionRequest) participant() (store.Identity, error) {
+	if s.who.operator {
+		return store.Identity{}, &wire.Error{Code: wire.Forbidden, Detail: "only a participant may do this, with its credential"}
+	}
+	return s.who.identity, nil
+}
+
+// ownerOrOperator refuses everybody else.
+func (s *sessionRequest) ownerOrOperator() error {
+	if !s.who.operator && s.who.identity.Role != store.RoleOwner {
+		return &wire.Error{Code: wire.Forbidden, Detail: "only the room's owner may do this"}
+	}
+	return nil
+}
+
+// decodeNoNull is decode for bodies in which a member that is left out means "everybody":
+// null, which a careless client writes for what it does not know, is refused.
+func decodeNoNull(r *http.Request, into any) error {
+	data, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	tokens := jsontext.NewDecoder(bytes.NewReader(data))
+	for {
+		token, err := tokens.ReadToken()
+		if err != nil {
+			break // the end, or what decode refuses
+		}
+		if token.Kind() == jsontext.Null.Kind() {
+			return malformed("no member of the body may be null")
+		}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	return decode(r, into)
+}
+
+func unavailable(detail string) error { return &wire.Error{Code: wire.Unavailable, Detail: detail} }

@@ -1,0 +1,150 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/peerrelay/peerrelay/store"
+)
+
+const (
+	defaultRows = 100     // of a page, where the request does not say
+	readRows    = 64      // asked of the store at once: of the largest rows, a page of bytes
+	pageBytes   = 4 << 20 // of envelopes in one page, before they are base64
+)
+
+// The lists that have a position per row. A cursor is of one of them, and of one order.
+const (
+	listHistory byte = 'h'
+	listNotices byte = 'n'
+	listTraces  byte = 't'
+)
+
+// list is one request for a page.
+type list struct {
+	kind  byte
+	page  store.Page // Limit is that of one read, not of the page
+	limit int
+}
+
+// readQuery returns the members of the query, each of which must be known and be there
+// once, with a value.
+func readQuery(r *http.Request, known ...string) (map[string]string, error) {
+	members, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, malformed("the query could not be read")
+	}
+	query := make(map[string]string, len(members))
+	for name, values := range members {
+		if !slices.Contains(known, name) {
+			return nil, malformed("the query has a member that this request does not take")
+		}
+		if len(values) != 1 || values[0] == "" {
+			return nil, malformed(name + " must be there once, with a value, or not at all")
+		}
+		query[name] = values[0]
+	}
+	return query, nil
+}
+
+// readList reads limit, cursor and order.
+func readList(query map[string]string, kind byte, newest bool) (*list, error) {
+	l := &list{kind: kind, limit: defaultRows, page: store.Page{Newest: newest}}
+	switch query["order"] {
+	case "":
+	case "oldest":
+		l.page.Newest = false
+	case "newest":
+		l.page.Newest = true
+	default:
+		return nil, malformed("order must be oldest or newest")
+	}
+	if text, given := query["limit"]; given {
+		limit, err := readLimit(text)
+		if err != nil {
+			return nil, err
+		}
+		l.limit = limit
+	}
+	if text, given := query["cursor"]; given {
+		if err := l.decode(text); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func readLimit(text string) (int, error) {
+	limit, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || limit < 1 || limit > store.MaxPage || text[0] == '0' || text[0] == '+' {
+		return 0, malformed("limit must be 1 to 500")
+	}
+	return int(limit), nil
+}
+
+// encode makes a cursor that continues after (in the list's order) the row at position.
+func (l *list) encode() string {
+	raw := binary.BigEndian.AppendUint64([]byte{l.kind, l.orderByte()}, uint64(l.page.From)) //nolint:gosec // read back the same way
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func (l *list) decode(text string) error {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) != 10 || raw[0] != l.kind || raw[1] != l.orderByte() {
+		return malformed("cursor is not one that this list has handed out in this order")
+	}
+	l.page.From = int64(binary.BigEndian.Uint64(raw[2:])) //nolint:gosec // checked below
+	if l.page.From < 1 {
+		return malformed("cursor is not one that this list has handed out in this order")
+	}
+	return nil
+}
+
+func (l *list) orderByte() byte {
+	if l.page.Newest {
+		return '>'
+	}
+	return '<'
+}
+
+// rowFacts is what a page needs to know of a row.
+type rowFacts struct {
+	position int64
+	stored   time.Time
+	bytes    int
+}
+
+// collect reads one page, in pieces, until it has enough rows or enough bytes (but at
+// least one row). The cursor is empty on the last page.
+func collect[R any](l *list, read func(store.Page) ([]R, bool, error), facts func(*R) rowFacts) (rows []R, cursor string, err error) {
+	size := 0
+	for more := true; more; {
+		if len(rows) == l.limit {
+			return rows, l.encode(), nil
+		}
+		l.page.Limit = min(readRows, l.limit-len(rows))
+		var piece []R
+		if piece, more, err = read(l.page); err != nil {
+			return nil, "", err
+		}
+		more = more && len(piece) > 0
+		for i := range piece {
+			row := facts(&piece[i])
+			if row.stored.Before(l.page.Since) { // the store leaves these out; a participant must not see one
+				l.page.From = row.position
+				continue
+			}
+			if size += row.bytes; size > pageBytes && len(rows) > 0 {
+				return rows, l.encode(), nil
+			}
+			rows = append(rows, piece[i])
+			l.page.From = row.position
+		}
+	}
+	return rows, "", nil
+}
