@@ -19,3 +19,8 @@ WHERE tenant_id = @tenant_id AND room_id = @room_id AND left_at IS NULL;
 -- name: ParticipantLeave :execrows
 UPDATE participants SET left_at = now()
 WHERE tenant_id = @tenant_id AND room_id = @room_id AND id = @id AND left_at IS NULL;
+
+-- name: ParticipantHold :exec
+-- Makes what is written for one participant follow one another, and its removal wait.
+SELECT id FROM participants
+WHERE tenant_id = @tenant_id AND room_id = @room_id AND id = @id FOR NO KEY UPDATE;

@@ -41,3 +41,8 @@ LEFT JOIN participants p
        ON p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL
 WHERE r.tenant_id = @tenant_id AND r.id = @id
 ORDER BY p.joined_at, p.id;
+
+-- name: RoomHold :exec
+-- Makes what is written in a room follow one another, and its changes wait: RoomLock
+-- without making references to the room wait.
+SELECT id FROM rooms WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;

@@ -34,8 +34,8 @@ type Generation struct {
 type Generations interface {
 	// AllocateGeneration returns the next gen of the participant, or, for a kid it has
 	// published before with the same key, the gen of then. ErrConflict for that kid with
-	// another key, an archived room or a viewer; ErrNotFound for the room or a participant
-	// who is not a current one; ErrInvalid for the key.
+	// another key or an archived room; ErrForbidden for a viewer; ErrNotFound for the room
+	// or a participant who is not a current one; ErrInvalid for the key.
 	AllocateGeneration(ctx context.Context, g NewGeneration) (Generation, error)
 	// CurrentGenerations returns the newest generation of each current participant that
 	// has one. ErrNotFound: no such room.

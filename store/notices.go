@@ -45,15 +45,15 @@ type NoticeWriter interface {
 	// same transaction, that the sender is an agent who is a current participant and
 	// holds RuleMessageSend and RuleAlertEmit.
 	//
-	// The refusals, in the order they are looked for, each a *wire.Error that proves that
-	// this call stored nothing: NoticeNotPermitted (a right or the role is missing),
-	// InvalidEnvelope (a shape that notices do not have: id, bytes, no expires_at, gen),
-	// NoticeDuplicate (the same bytes of the same sender are stored), NoticeIDConflict
-	// (the id is stored otherwise), NoticeInvalidGen (a gen this sender never allocated
-	// in this room), NoticeStale (ts off by more than NoticeSkew, expired, or a lifetime
-	// over NoticeLifetime), NoticeCap. ErrNotFound for the room or a sender who is not a
-	// current participant, ErrConflict for an archived room. On any other error the
-	// notice may be stored.
+	// The refusals, in the order they are looked for, each of which proves that this call
+	// stored nothing. ErrNotFound for the room, ErrConflict for an archived room,
+	// ErrNotFound for a sender who is not a current participant; then, each a *wire.Error:
+	// NoticeNotPermitted (a right or the role is missing), InvalidEnvelope (a shape that
+	// notices do not have: id, bytes, no expires_at, gen), NoticeDuplicate (the same bytes
+	// of the same sender are stored), NoticeIDConflict (the id is stored otherwise),
+	// NoticeInvalidGen (a gen this sender never allocated in this room), NoticeStale (ts
+	// off by more than NoticeSkew, expired by now or by ts, or a lifetime over
+	// NoticeLifetime), NoticeCap. On any other error the notice may be stored.
 	AppendNotice(ctx context.Context, n Notice) error
 }
 
@@ -72,6 +72,9 @@ const (
 	RuleAlertEmit   Rule = "session.alert.emit"
 )
 
+// Valid reports whether r is one of the rules.
+func (r Rule) Valid() bool { return r == RuleMessageSend || r == RuleAlertEmit }
+
 // RuleSetting is what the owner has set.
 type RuleSetting struct {
 	Tenant uuid.UUID
@@ -85,7 +88,8 @@ type RuleSetting struct {
 
 // Rules reads and changes a room's rules.
 type Rules interface {
-	// RoomRules returns what is set, by rule, the room's own first. ErrNotFound: no such room.
+	// RoomRules returns what is set for the room and its current participants, by rule,
+	// the room's own first. ErrNotFound: no such room.
 	RoomRules(ctx context.Context, tenant, room uuid.UUID) ([]RuleSetting, error)
 	// SetRule is in force for every envelope that is stored after it returned. ErrNotFound
 	// for the room or a participant who is not a current one; ErrInvalid for the rule.

@@ -17,6 +17,28 @@ import (
 type acting struct {
 	apply sqlcgen.SettingsApplyParams
 	token []byte // then the tenant is taken from the credential with this hash
+	lock  *lock
+}
+
+// lock is a statement that a call sends before its own, in the same round trip and
+// transaction, for the row locks that it takes. What the call's statement then sees is
+// newer than any wait for them.
+type lock struct {
+	sql  string
+	args []any
+}
+
+// holdingRoom is who, with the room held until the transaction ends: whatever else is
+// written in it or changes it comes before or after. For call only.
+func (a acting) holdingRoom(tenant, room uuid.UUID) acting {
+	a.lock = &lock{sqlcgen.RoomHold, []any{tenant, room}}
+	return a
+}
+
+// holdingParticipant is who, with the participant held likewise. For call only.
+func (a acting) holdingParticipant(tenant, room, participant uuid.UUID) acting {
+	a.lock = &lock{sqlcgen.ParticipantHold, []any{tenant, room, participant}}
+	return a
 }
 
 // asService acts for the relay itself inside a tenant.
@@ -42,12 +64,15 @@ func asMaintenance() acting {
 // queue adds the statements that make the rest of the batch act so; it returns how
 // many they are.
 func (a acting) queue(b *pgx.Batch) int {
+	before := b.Len()
 	b.Queue(sqlcgen.SettingsApply, a.apply.Tenant, a.apply.Actor, a.apply.Token, a.apply.TenantName)
-	if a.token == nil {
-		return 1
+	if a.token != nil {
+		b.Queue(sqlcgen.SettingsAdoptTenant, a.token)
 	}
-	b.Queue(sqlcgen.SettingsAdoptTenant, a.token)
-	return 2
+	if a.lock != nil {
+		b.Queue(a.lock.sql, a.lock.args...)
+	}
+	return b.Len() - before
 }
 
 // call runs one statement as who, in one round trip, within the store's timeout. do

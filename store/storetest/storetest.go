@@ -63,6 +63,12 @@ var (
 		"History":      testHistory,
 		"HistoryRaces": testHistoryRaces,
 		"KeptApart":    testKeptApart,
+
+		"Notices":          testNotices,
+		"NoticeRaces":      testNoticeRaces,
+		"NoticesKeptApart": testNoticesKeptApart,
+		"Rules":            testRules,
+		"Generations":      testGenerations,
 	}
 )
 

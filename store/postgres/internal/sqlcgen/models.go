@@ -10,6 +10,50 @@ import (
 	"github.com/google/uuid"
 )
 
+type BoardCard struct {
+	TenantID        uuid.UUID
+	RoomID          uuid.UUID
+	ID              uuid.UUID
+	Kind            string
+	Revision        int64
+	Closed          bool
+	Position        int64
+	ContentPosition int64
+	LastPosition    int64
+}
+
+type BoardEvent struct {
+	TenantID  uuid.UUID
+	RoomID    uuid.UUID
+	Sequence  int64
+	ID        uuid.UUID
+	CardID    uuid.UUID
+	Type      string
+	Revision  int64
+	AuthorID  uuid.UUID
+	Content   []byte
+	Signature []byte
+	CreatedAt time.Time
+}
+
+type BoardOutbox struct {
+	TenantID     uuid.UUID
+	RoomID       uuid.UUID
+	Sequence     int64
+	EventID      uuid.UUID
+	CardID       uuid.UUID
+	Revision     int64
+	Position     int64
+	ClaimedUntil time.Time
+	Claims       int32
+}
+
+type BoardSequence struct {
+	TenantID uuid.UUID
+	RoomID   uuid.UUID
+	Last     int64
+}
+
 type Credential struct {
 	TenantID      uuid.UUID
 	ID            uuid.UUID
@@ -32,6 +76,41 @@ type Device struct {
 	RevokedAt *time.Time
 }
 
+type MessageTrace struct {
+	TenantID    uuid.UUID
+	RoomID      uuid.UUID
+	MessageID   string
+	SenderID    uuid.UUID
+	RecipientID uuid.UUID
+	Position    int64
+	Ts          int64
+	Declared    bool
+	Files       []byte
+	Digest      []byte
+	CommittedAt time.Time
+}
+
+type MlsGroup struct {
+	TenantID  uuid.UUID
+	RoomID    uuid.UUID
+	Epoch     int64
+	UpdatedAt time.Time
+}
+
+type Notice struct {
+	TenantID   uuid.UUID
+	RoomID     uuid.UUID
+	NoticeID   string
+	SenderID   uuid.UUID
+	Position   int64
+	Gen        int64
+	KID        []byte
+	Ts         time.Time
+	ExpiresAt  time.Time
+	Envelope   []byte
+	AcceptedAt time.Time
+}
+
 type Participant struct {
 	TenantID uuid.UUID
 	ID       uuid.UUID
@@ -52,6 +131,25 @@ type Room struct {
 	Version         int64
 	CreatedAt       time.Time
 	ArchivedAt      *time.Time
+}
+
+type RoomRule struct {
+	TenantID      uuid.UUID
+	RoomID        uuid.UUID
+	Rule          string
+	ParticipantID uuid.UUID
+	Allowed       bool
+	UpdatedAt     time.Time
+}
+
+type SenderGeneration struct {
+	TenantID      uuid.UUID
+	RoomID        uuid.UUID
+	ParticipantID uuid.UUID
+	Gen           int64
+	KID           []byte
+	SessionKey    []byte
+	AllocatedAt   time.Time
 }
 
 type SessionHistory struct {

@@ -79,6 +79,17 @@ func (q *Queries) ParticipantExisted(ctx context.Context, db DBTX, tenantID uuid
 	return exists, err
 }
 
+const ParticipantHold = `-- name: ParticipantHold :exec
+SELECT id FROM participants
+WHERE tenant_id = $1 AND room_id = $2 AND id = $3 FOR NO KEY UPDATE
+`
+
+// Makes what is written for one participant follow one another, and its removal wait.
+func (q *Queries) ParticipantHold(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, iD uuid.UUID) error {
+	_, err := db.Exec(ctx, ParticipantHold, tenantID, roomID, iD)
+	return err
+}
+
 const ParticipantLeave = `-- name: ParticipantLeave :execrows
 UPDATE participants SET left_at = now()
 WHERE tenant_id = $1 AND room_id = $2 AND id = $3 AND left_at IS NULL

@@ -91,6 +91,17 @@ func (q *Queries) RoomCreate(ctx context.Context, db DBTX, arg RoomCreateParams)
 	return i, err
 }
 
+const RoomHold = `-- name: RoomHold :exec
+SELECT id FROM rooms WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+`
+
+// Makes what is written in a room follow one another, and its changes wait: RoomLock
+// without making references to the room wait.
+func (q *Queries) RoomHold(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) error {
+	_, err := db.Exec(ctx, RoomHold, tenantID, iD)
+	return err
+}
+
 const RoomLock = `-- name: RoomLock :one
 SELECT tenant_id, id, kind, scheme, private_messages, state, version, created_at
 FROM rooms WHERE tenant_id = $1 AND id = $2 FOR UPDATE

@@ -7,9 +7,167 @@ package sqlcgen
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
+
+const HistoryAfter = `-- name: HistoryAfter :many
+SELECT position, message_id, sender_id, kind, gen, kid, envelope, received_at
+FROM session_history
+WHERE tenant_id = $1 AND room_id = $2 AND position > $3 AND received_at >= $4
+ORDER BY position LIMIT $5
+`
+
+type HistoryAfterParams struct {
+	TenantID uuid.UUID
+	RoomID   uuid.UUID
+	After    int64
+	Since    time.Time
+	Page     int32
+}
+
+type HistoryAfterRow struct {
+	Position   int64
+	MessageID  string
+	SenderID   uuid.UUID
+	Kind       string
+	Gen        int64
+	KID        []byte
+	Envelope   []byte
+	ReceivedAt time.Time
+}
+
+// Oldest first.
+func (q *Queries) HistoryAfter(ctx context.Context, db DBTX, arg HistoryAfterParams) ([]HistoryAfterRow, error) {
+	rows, err := db.Query(ctx, HistoryAfter,
+		arg.TenantID,
+		arg.RoomID,
+		arg.After,
+		arg.Since,
+		arg.Page,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HistoryAfterRow
+	for rows.Next() {
+		var i HistoryAfterRow
+		if err := rows.Scan(
+			&i.Position,
+			&i.MessageID,
+			&i.SenderID,
+			&i.Kind,
+			&i.Gen,
+			&i.KID,
+			&i.Envelope,
+			&i.ReceivedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const HistoryBefore = `-- name: HistoryBefore :many
+SELECT position, message_id, sender_id, kind, gen, kid, envelope, received_at
+FROM session_history
+WHERE tenant_id = $1 AND room_id = $2 AND position < $3 AND received_at >= $4
+ORDER BY position DESC LIMIT $5
+`
+
+type HistoryBeforeParams struct {
+	TenantID uuid.UUID
+	RoomID   uuid.UUID
+	Before   int64
+	Since    time.Time
+	Page     int32
+}
+
+type HistoryBeforeRow struct {
+	Position   int64
+	MessageID  string
+	SenderID   uuid.UUID
+	Kind       string
+	Gen        int64
+	KID        []byte
+	Envelope   []byte
+	ReceivedAt time.Time
+}
+
+// Newest first.
+func (q *Queries) HistoryBefore(ctx context.Context, db DBTX, arg HistoryBeforeParams) ([]HistoryBeforeRow, error) {
+	rows, err := db.Query(ctx, HistoryBefore,
+		arg.TenantID,
+		arg.RoomID,
+		arg.Before,
+		arg.Since,
+		arg.Page,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HistoryBeforeRow
+	for rows.Next() {
+		var i HistoryBeforeRow
+		if err := rows.Scan(
+			&i.Position,
+			&i.MessageID,
+			&i.SenderID,
+			&i.Kind,
+			&i.Gen,
+			&i.KID,
+			&i.Envelope,
+			&i.ReceivedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const HistoryByID = `-- name: HistoryByID :one
+SELECT position, message_id, sender_id, kind, gen, kid, envelope, received_at
+FROM session_history
+WHERE tenant_id = $1 AND room_id = $2 AND message_id = $3
+`
+
+type HistoryByIDRow struct {
+	Position   int64
+	MessageID  string
+	SenderID   uuid.UUID
+	Kind       string
+	Gen        int64
+	KID        []byte
+	Envelope   []byte
+	ReceivedAt time.Time
+}
+
+func (q *Queries) HistoryByID(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, messageID string) (HistoryByIDRow, error) {
+	row := db.QueryRow(ctx, HistoryByID, tenantID, roomID, messageID)
+	var i HistoryByIDRow
+	err := row.Scan(
+		&i.Position,
+		&i.MessageID,
+		&i.SenderID,
+		&i.Kind,
+		&i.Gen,
+		&i.KID,
+		&i.Envelope,
+		&i.ReceivedAt,
+	)
+	return i, err
+}
 
 const HistoryInsert = `-- name: HistoryInsert :one
 WITH stored AS (
@@ -19,13 +177,19 @@ WITH stored AS (
         SELECT unnest($3::uuid[]) AS room_id, unnest($1::text[]) AS message_id,
                unnest($4::uuid[]) AS sender_id, unnest($5::text[]) AS kind,
                unnest($6::bigint[]) AS gen, unnest($7::bytea[]) AS kid,
-               unnest($8::bytea[]) AS envelope
+               unnest($8::boolean[]) AS enc, unnest($9::boolean[]) AS hdr,
+               unnest($10::bytea[]) AS envelope
     ) m
     -- Scalar subqueries, so that every row is looked up by key whatever the planner
     -- believes of the tables' sizes.
     WHERE (SELECT p.room_id = m.room_id AND p.left_at IS NULL FROM participants p
            WHERE p.tenant_id = $2 AND p.id = m.sender_id)
-      AND (SELECT r.state <> 'ARCHIVED' FROM rooms r WHERE r.tenant_id = $2 AND r.id = m.room_id)
+      AND (SELECT r.state <> 'ARCHIVED'
+                  AND scheme_takes(r.scheme, m.kind, m.kid IS NOT NULL, m.enc, m.hdr)
+                  AND (r.scheme <> 'mls' OR ($11::boolean AND (
+                       m.kind <> 'message'
+                       OR (r.state <> 'REKEYING' AND mls_epoch($2, m.room_id) = m.gen))))
+           FROM rooms r WHERE r.tenant_id = $2 AND r.id = m.room_id)
     ON CONFLICT ON CONSTRAINT session_history_pk DO NOTHING
     RETURNING room_id, message_id
 )
@@ -43,7 +207,10 @@ type HistoryInsertParams struct {
 	Kinds      []string
 	Gens       []int64
 	KIDs       [][]byte
+	Encs       []bool
+	Hdrs       []bool
 	Envelopes  [][]byte
+	Mls        bool
 }
 
 type HistoryInsertRow struct {
@@ -52,9 +219,10 @@ type HistoryInsertRow struct {
 	IDs    []string
 }
 
-// Stores the rows whose sender is a current member of an unarchived room and whose id
-// is new in the room. "stored" counts them; where that is fewer than were sent, rooms
-// and ids name them. The keys of one call are distinct.
+// Stores the rows whose sender is a current member of an unarchived room, which fit the
+// room's scheme and, messages of an MLS room, the epoch of its group, and whose id is new
+// in the room. "stored" counts them; where that is fewer than were sent, rooms and ids
+// name them. The keys of one call are distinct, and their rooms are held (RoomsSerialize).
 func (q *Queries) HistoryInsert(ctx context.Context, db DBTX, arg HistoryInsertParams) (HistoryInsertRow, error) {
 	row := db.QueryRow(ctx, HistoryInsert,
 		arg.MessageIDs,
@@ -64,7 +232,10 @@ func (q *Queries) HistoryInsert(ctx context.Context, db DBTX, arg HistoryInsertP
 		arg.Kinds,
 		arg.Gens,
 		arg.KIDs,
+		arg.Encs,
+		arg.Hdrs,
 		arg.Envelopes,
+		arg.Mls,
 	)
 	var i HistoryInsertRow
 	err := row.Scan(&i.Stored, &i.Rooms, &i.IDs)
@@ -77,7 +248,12 @@ SELECT $1::uuid, $2::uuid, $3::text, $4::uuid,
        $5::text, $6::bigint, $7::bytea, $8::bytea
 FROM participants p
 WHERE p.tenant_id = $1 AND p.id = $4 AND (p.room_id = $2) IS TRUE AND p.left_at IS NULL
-  AND (SELECT r.state <> 'ARCHIVED' FROM rooms r WHERE r.tenant_id = $1 AND r.id = $2)
+  AND (SELECT r.state <> 'ARCHIVED'
+              AND scheme_takes(r.scheme, $5, $7 IS NOT NULL, $9::boolean, $10::boolean)
+              AND (r.scheme <> 'mls' OR ($11::boolean AND (
+                   $5 <> 'message'
+                   OR (r.state <> 'REKEYING' AND mls_epoch($1, $2) = $6))))
+       FROM rooms r WHERE r.tenant_id = $1 AND r.id = $2)
 ON CONFLICT DO NOTHING
 `
 
@@ -90,6 +266,9 @@ type HistoryInsertOneParams struct {
 	Gen       int64
 	KID       []byte
 	Envelope  []byte
+	Enc       bool
+	Hdr       bool
+	Mls       bool
 }
 
 // HistoryInsert of a lone row, with a plan that costs an idle server much less to set up.
@@ -105,6 +284,9 @@ func (q *Queries) HistoryInsertOne(ctx context.Context, db DBTX, arg HistoryInse
 		arg.Gen,
 		arg.KID,
 		arg.Envelope,
+		arg.Enc,
+		arg.Hdr,
+		arg.Mls,
 	)
 	if err != nil {
 		return 0, err
@@ -213,17 +395,24 @@ SELECT (r.id IS NOT NULL)::boolean AS room_known,
        coalesce(r.state = 'ARCHIVED', false)::boolean AS archived,
        (p.id IS NOT NULL)::boolean AS member,
        (h.message_id IS NOT NULL)::boolean AS stored,
-       coalesce(h.sender_id = m.sender_id AND h.envelope = m.envelope, false)::boolean AS same
+       coalesce(h.sender_id = m.sender_id AND h.envelope = m.envelope, false)::boolean AS same,
+       coalesce(r.scheme = 'mls', false)::boolean AS mls,
+       coalesce(scheme_takes(r.scheme, m.kind, m.kid IS NOT NULL, m.enc, m.hdr), false)::boolean AS fits,
+       coalesce(r.state = 'REKEYING', false)::boolean AS rekeying,
+       g.epoch AS epoch
 FROM (
     SELECT generate_subscripts($1::text[], 1) AS n,
            unnest($2::uuid[]) AS room_id, unnest($1::text[]) AS message_id,
-           unnest($3::uuid[]) AS sender_id, unnest($4::bytea[]) AS envelope
+           unnest($3::uuid[]) AS sender_id, unnest($4::text[]) AS kind,
+           unnest($5::bytea[]) AS kid, unnest($6::boolean[]) AS enc,
+           unnest($7::boolean[]) AS hdr, unnest($8::bytea[]) AS envelope
 ) m
-LEFT JOIN rooms r ON r.tenant_id = $5 AND r.id = m.room_id
-LEFT JOIN participants p ON p.tenant_id = $5 AND p.room_id = m.room_id
+LEFT JOIN rooms r ON r.tenant_id = $9 AND r.id = m.room_id
+LEFT JOIN participants p ON p.tenant_id = $9 AND p.room_id = m.room_id
                         AND p.id = m.sender_id AND p.left_at IS NULL
-LEFT JOIN session_history h ON h.tenant_id = $5 AND h.room_id = m.room_id
+LEFT JOIN session_history h ON h.tenant_id = $9 AND h.room_id = m.room_id
                            AND h.message_id = m.message_id
+LEFT JOIN mls_groups g ON g.tenant_id = $9 AND g.room_id = m.room_id
 ORDER BY m.n
 `
 
@@ -231,6 +420,10 @@ type HistoryVerdictsParams struct {
 	MessageIDs []string
 	RoomIDs    []uuid.UUID
 	SenderIDs  []uuid.UUID
+	Kinds      []string
+	KIDs       [][]byte
+	Encs       []bool
+	Hdrs       []bool
 	Envelopes  [][]byte
 	TenantID   uuid.UUID
 }
@@ -241,6 +434,10 @@ type HistoryVerdictsRow struct {
 	Member    bool
 	Stored    bool
 	Same      bool
+	Mls       bool
+	Fits      bool
+	Rekeying  bool
+	Epoch     *int64
 }
 
 // Why rows were not stored, in the order they are asked for.
@@ -249,6 +446,10 @@ func (q *Queries) HistoryVerdicts(ctx context.Context, db DBTX, arg HistoryVerdi
 		arg.MessageIDs,
 		arg.RoomIDs,
 		arg.SenderIDs,
+		arg.Kinds,
+		arg.KIDs,
+		arg.Encs,
+		arg.Hdrs,
 		arg.Envelopes,
 		arg.TenantID,
 	)
@@ -265,6 +466,10 @@ func (q *Queries) HistoryVerdicts(ctx context.Context, db DBTX, arg HistoryVerdi
 			&i.Member,
 			&i.Stored,
 			&i.Same,
+			&i.Mls,
+			&i.Fits,
+			&i.Rekeying,
+			&i.Epoch,
 		); err != nil {
 			return nil, err
 		}

@@ -9,6 +9,19 @@ import (
 	"context"
 )
 
+const RoomsSerialize = `-- name: RoomsSerialize :exec
+SELECT pg_catalog.pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key
+`
+
+// Holds rooms, by lock keys in rising order, until the transaction ends, against others
+// who store in them by a position. A position is drawn under this lock and the lock is
+// given back after the commit is visible (PostgreSQL, CommitTransaction), so positions of
+// one room become visible in their order, and readers need no lock to trust a cursor.
+func (q *Queries) RoomsSerialize(ctx context.Context, db DBTX, rooms []int64) error {
+	_, err := db.Exec(ctx, RoomsSerialize, rooms)
+	return err
+}
+
 const SessionBegin = `-- name: SessionBegin :exec
 SELECT set_config('role', 'relay_service', false),
        set_config('plan_cache_mode', 'force_generic_plan', false),
@@ -118,6 +131,22 @@ func (q *Queries) SettingsApply(ctx context.Context, db DBTX, arg SettingsApplyP
 		arg.Token,
 		arg.TenantName,
 	)
+	return err
+}
+
+const SettingsApplyInRoom = `-- name: SettingsApplyInRoom :exec
+SELECT CASE WHEN current_user <> 'relay_service' THEN set_config('role', 'relay_service', true) END,
+       set_config('relay.tenant', $1::text, true),
+       set_config('relay.actor', 'service', true),
+       set_config('relay.token', '', true),
+       set_config('relay.tenant_name', '', true),
+       pg_catalog.pg_advisory_xact_lock($2::bigint)
+`
+
+// SettingsApply of the service, and RoomsSerialize of one room, in one statement: for a
+// lone row.
+func (q *Queries) SettingsApplyInRoom(ctx context.Context, db DBTX, tenant string, room int64) error {
+	_, err := db.Exec(ctx, SettingsApplyInRoom, tenant, room)
 	return err
 }
 
