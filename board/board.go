@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,11 +34,51 @@ const (
 	EventClosed       EventType = "closed"   // final
 )
 
-// Limits of what clients seal.
+// Valid reports whether k is one of the four kinds.
+func (k Kind) Valid() bool {
+	switch k {
+	case KindIdea, KindTask, KindQuestion, KindDecision:
+		return true
+	}
+	return false
+}
+
+// Valid reports whether t is one of the six types.
+func (t EventType) Valid() bool {
+	switch t {
+	case EventCreated, EventUpdated, EventComment, EventOptionChosen, EventApproval, EventClosed:
+		return true
+	}
+	return false
+}
+
+// SaysItAll reports whether an event of this type needs no content: its signature
+// stands for it.
+func (t EventType) SaysItAll() bool { return t == EventApproval || t == EventClosed }
+
+// Limits of what clients seal, and of pages of it.
 const (
 	MaxContent   = 64 << 10 // bytes of one event's sealed content
 	MaxSignature = 1 << 10
+	// PageBytes of content end a page, whatever its limit; it holds one row at least.
+	PageBytes = 4 << 20
 )
+
+// Conflict is the store.ErrConflict of AppendBoardEvent where the card is not what the
+// event takes it for: another revision, or closed.
+type Conflict struct {
+	Revision int64 // of the card now
+	Closed   bool
+}
+
+func (c *Conflict) Error() string {
+	if c.Closed {
+		return fmt.Sprintf("the card is closed, at revision %d", c.Revision)
+	}
+	return fmt.Sprintf("the card is at revision %d", c.Revision)
+}
+
+func (c *Conflict) Unwrap() error { return store.ErrConflict }
 
 // Card is a card as its events have left it.
 type Card struct {
@@ -59,12 +100,13 @@ type Event struct {
 	Sequence  int64 // rises per room, without gaps, in the order of committing
 	ID        uuid.UUID
 	Card      uuid.UUID
+	Kind      Kind // of the card
 	Type      EventType
 	Revision  int64     // of the card, after this event
 	Author    uuid.UUID // participant
 	Content   []byte    // sealed; may be empty where the type says it all
 	Signature []byte
-	CreatedAt time.Time
+	CreatedAt time.Time // by the database's clock; rises with Sequence
 }
 
 // NewEvent is an event to commit. For EventCreated it makes the card, of Kind.
@@ -79,8 +121,8 @@ type NewEvent struct {
 	// Revision is the card's revision that this event is based on: 0 for EventCreated,
 	// and for a comment, which fits any.
 	Revision  int64
-	Content   []byte
-	Signature []byte
+	Content   []byte // 1 to MaxContent bytes; may be empty where Type.SaysItAll
+	Signature []byte // 1 to MaxSignature bytes
 }
 
 // Hint is what waits in the outbox.
@@ -102,21 +144,28 @@ type Store interface {
 	//
 	// ErrNotFound for the room, the card or an author who is not a current participant;
 	// store.ErrForbidden for a viewer, or an approval by another than owner and
-	// controller; ErrConflict for a revision that is not the card's, a card that is
-	// closed, an id or card id that is taken, an archived room; ErrInvalid for the type,
-	// kind or sizes.
+	// controller; ErrConflict for a revision that is not the card's or a card that is
+	// closed (both a *Conflict), an id or card id that is taken, an archived room;
+	// ErrInvalid for an id, the type, kind, revision or sizes. A commit whose answer was
+	// lost is asked for once more, and then looks like one of an earlier call.
 	AppendBoardEvent(ctx context.Context, e NewEvent) (event Event, committed bool, err error)
 	// BoardCard: ErrNotFound.
 	BoardCard(ctx context.Context, tenant, room, card uuid.UUID) (Card, error)
-	// BoardCards pages by Card.Position.
+	// BoardCards pages by Card.Position, and ends a page after PageBytes of content.
+	// ErrNotFound for the room, ErrInvalid for the page.
 	BoardCards(ctx context.Context, tenant, room uuid.UUID, page store.Page) (cards []Card, more bool, err error)
-	// BoardEvents returns the events after a sequence. No event ever appears at or
-	// before a sequence that was returned.
+	// BoardEvents returns the events after a sequence, at most limit (1 to store.MaxPage)
+	// and PageBytes of content. No event ever appears at or before a sequence that was
+	// returned. ErrNotFound for the room, ErrInvalid for the page.
 	BoardEvents(ctx context.Context, tenant, room uuid.UUID, after int64, limit int) (events []Event, more bool, err error)
 
 	// ClaimHints takes hints that nobody has claimed, oldest first within a room, for
-	// the time of the lease. Hints of all tenants.
+	// the time of the lease (whole rooms wait while an earlier hint of theirs is claimed).
+	// One that was claimed before and not settled is held for up to eight times as long.
+	// Hints of all tenants, in the order of their sequences within a room.
 	ClaimHints(ctx context.Context, limit int, lease time.Duration) ([]Hint, error)
-	// SettleHints removes hints that were published.
+	// SettleHints removes hints that were published, whoever has claimed them.
 	SettleHints(ctx context.Context, hints []Hint) error
+	// WaitingHints counts the hints that are not settled, up to most.
+	WaitingHints(ctx context.Context, most int) (int, error)
 }
