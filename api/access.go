@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/peerrelay/peerrelay/store"
@@ -22,28 +23,37 @@ func (a *API) guardSocket(r *http.Request, to *route) (*http.Request, error) {
 	return a.asOperator(r, to)
 }
 
-// guardPublic asks for what the endpoint's access says.
+// guardPublic asks for what the endpoint's access says. Who holds the operator's or
+// the service token is known without a look-up, and is not counted.
 func (a *API) guardPublic(r *http.Request, to *route) (*http.Request, error) {
+	from := remoteAddress(r)
 	if to.access == forEverybody {
-		return r, nil
+		return r, a.limits.address(from)
 	}
 	if tokenInURL(r) {
-		return nil, unauthorized(to.access)
+		return nil, a.limits.denied(from, unauthorized(to.access))
 	}
 	if to.access == forService {
-		return r, a.authorizeService(r)
+		if err := a.authorizeService(r); err != nil {
+			return nil, a.limits.denied(from, err)
+		}
+		return r, nil
 	}
 	token, ok := bearer(r)
-	if !ok {
-		return nil, unauthorized(to.access)
-	}
-	if a.isOperator(token) {
+	if ok && a.isOperator(token) {
 		return a.asOperator(r, to)
 	}
-	if to.access != forSession {
-		return nil, unauthorized(to.access)
+	if err := a.limits.address(from); err != nil {
+		return nil, err
 	}
-	return a.asParticipant(r, to, token)
+	if !ok || to.access != forSession {
+		return nil, a.limits.denied(from, unauthorized(to.access))
+	}
+	identity, err := a.authenticate(r, from, token)
+	if err != nil {
+		return nil, err
+	}
+	return a.asParticipant(r, identity)
 }
 
 // bearer reads the request's one token, in its one text form.
@@ -97,18 +107,35 @@ func (a *API) asOperator(r *http.Request, to *route) (*http.Request, error) {
 	return withCaller(r, who), nil
 }
 
-// asParticipant looks the credential up, each time anew: what was revoked gives no
-// access from then on. It opens its own room, and any other does not exist for it.
-func (a *API) asParticipant(r *http.Request, to *route, token store.TokenHash) (*http.Request, error) {
+// authenticate looks the credential up, each time anew: what was revoked gives no
+// access from then on. A credential that was good before keeps its access while
+// somebody else guesses from the same address.
+func (a *API) authenticate(r *http.Request, from netip.Addr, token store.TokenHash) (store.Identity, error) {
+	known := a.limits.tokens.knows(token)
+	spend := func() error { return a.limits.token(token) }
+	before, after := func() error { return a.limits.mayTry(from) }, spend
+	if known {
+		before, after = spend, func() error { return nil }
+	}
+	if err := before(); err != nil {
+		return store.Identity{}, err
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.RequestTimeout)
 	defer cancel()
 	identity, err := a.cfg.Store.Authenticate(ctx, token)
 	if errors.Is(err, store.ErrUnauthenticated) {
-		return nil, unauthorized(to.access)
+		a.limits.tokens.forget(token)
+		return store.Identity{}, a.limits.denied(from, unauthorized(forSession))
 	}
 	if err != nil {
-		return nil, err
+		return store.Identity{}, err
 	}
+	return identity, after()
+}
+
+// asParticipant names the credential's participant as the caller. It opens its own
+// room, and any other does not exist for it.
+func (*API) asParticipant(r *http.Request, identity store.Identity) (*http.Request, error) {
 	room, err := pathID(r, "id")
 	if err != nil {
 		return nil, err
@@ -133,7 +160,7 @@ func unauthorized(to access) error {
 	case forSession:
 		detail = "a participant's credential is needed: Authorization: Bearer"
 	case forService:
-		detail = "the service token is needed: Authorization: Bearer"
+		return errForbidden
 	case forOperator, forEverybody:
 	}
 	return &wire.Error{Code: wire.Unauthorized, Detail: detail}

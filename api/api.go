@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/inbox"
@@ -17,9 +18,13 @@ import (
 
 // Store is what the endpoints read and change.
 type Store interface {
+	store.Edge
 	store.Operator
-	store.Rosters
-	store.Credentials
+	store.HistoryReader
+	store.TraceReader
+	store.NoticeReader
+	store.Rules
+	store.Generations
 }
 
 // Announcer puts a committed change in force on every node; a cluster.Node is one.
@@ -27,8 +32,10 @@ type Announcer interface {
 	Announce(ctx context.Context, c cluster.Change) error
 }
 
-// Inboxes tells where an inbox is and how full; an inbox.JetStream does.
+// Inboxes tells where an inbox is and how full, and takes plaintext messages; an
+// inbox.JetStream does.
 type Inboxes interface {
+	inbox.Writer
 	Describe(ctx context.Context, room, participant uuid.UUID) (inbox.Description, error)
 }
 
@@ -37,10 +44,18 @@ type Config struct {
 	Store     Store
 	Announcer Announcer
 	Inboxes   Inboxes
+	// Presence says who is connected. Nil: presence is answered with unavailable.
+	Presence Presence
+	// Admission lets changes wait for what participants do over HTTP. Nil: whatever they
+	// do that has an effect is answered with unavailable.
+	Admission Admission
 
 	// OperatorToken is the hash of the token that the public listener asks for; zero:
 	// the operator's endpoints are closed there.
 	OperatorToken store.TokenHash
+	// ServiceToken is the hash of the token that edge nodes bring; zero: everything below
+	// /internal/ is refused.
+	ServiceToken store.TokenHash
 	// Checks are the parts that must work for the process to be ready. All are asked at
 	// once and at most ten times a second; each bounds its own time.
 	Checks map[string]func() error
@@ -56,11 +71,15 @@ type Config struct {
 	Listen  string // the public address, for people
 	TLS     bool   // the public listener speaks it
 
+	Limits Limits // of the public listener
+
 	RequestTimeout  time.Duration // of one request's look-ups and changes; default 10 s
 	AnnounceTimeout time.Duration // of one announcement; default 10 s
 
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // nil: discard
+
+	Registerer prometheus.Registerer // nil: metrics are kept but not exposed
 }
 
 func (c Config) withDefaults() Config {
@@ -70,6 +89,7 @@ func (c Config) withDefaults() Config {
 	if c.AnnounceTimeout == 0 {
 		c.AnnounceTimeout = 10 * time.Second
 	}
+	c.Limits = c.Limits.withDefaults()
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -86,6 +106,12 @@ type API struct {
 	started time.Time
 	tenant  atomic.Pointer[uuid.UUID]
 	health  health
+	senders *senders
+	limits  *limiter
+	metrics *metrics
+
+	reference *reference
+	internal  internalLimits
 }
 
 // New makes the API.
@@ -93,10 +119,22 @@ func New(cfg Config) (*API, error) {
 	if cfg.Store == nil || cfg.Announcer == nil || cfg.Inboxes == nil {
 		return nil, errors.New("api: a store, an announcer and inboxes are required")
 	}
+	a := newAPI(cfg)
+	routes := a.routes()
+	a.metrics = newMetrics(cfg.Registerer, routes)
+	var err error
+	a.reference, err = newReference(routes, a.cfg.Version)
+	return a, err
+}
+
+// newAPI makes one without metrics and reference, which come from its routes.
+func newAPI(cfg Config) *API {
 	cfg = cfg.withDefaults()
-	a := &API{cfg: cfg, log: cfg.Logger.With("component", "api"), started: cfg.Now()}
+	a := &API{cfg: cfg, log: cfg.Logger.With("component", "api"), started: cfg.Now(), internal: newInternalLimits()}
 	a.health.checks = cfg.Checks
-	return a, nil
+	a.senders = newSenders(cfg.Now)
+	a.limits = newLimiter(cfg.Limits, cfg.Now, func(limit string) { a.metrics.limited.WithLabelValues(limit).Inc() })
+	return a
 }
 
 // Socket is the handler for the unix socket: whoever opened it may do everything.
@@ -104,7 +142,11 @@ func (a *API) Socket() http.Handler { return newRouter(a, a.guardSocket, a.route
 
 // Public is the handler for the public listener: health and reference are open, all
 // else asks for a token.
-func (a *API) Public() http.Handler { return newRouter(a, a.guardPublic, a.routes()) }
+func (a *API) Public() http.Handler {
+	rt := newRouter(a, a.guardPublic, a.routes())
+	rt.limits = a.limits
+	return rt
+}
 
 // defaultTenant asks the store once.
 func (a *API) defaultTenant(ctx context.Context) (uuid.UUID, error) {

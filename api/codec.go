@@ -141,6 +141,8 @@ func refusalOf(err error) (refusal *wire.Error, foreign bool) {
 		return &wire.Error{Code: wire.NotFound, Detail: "there is no such room, participant, device or credential"}, false
 	case errors.Is(err, store.ErrConflict):
 		return &wire.Error{Code: wire.Conflict, Detail: "the state of the room or device does not allow this"}, false
+	case errors.Is(err, store.ErrForbidden):
+		return &wire.Error{Code: wire.Forbidden, Detail: "not allowed in this role"}, false
 	case errors.Is(err, store.ErrInvalid):
 		return &wire.Error{Code: wire.MalformedRequest, Detail: "a value is not one of those allowed"}, false
 	case errors.Is(err, context.DeadlineExceeded):

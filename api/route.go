@@ -44,6 +44,9 @@ type route struct {
 	doc     doc
 }
 
+// name is how logs, metrics and the reference call a route.
+func (r *route) name() string { return r.method + " " + r.path }
+
 func (r *route) bodyLimit() int64 {
 	if r.maxBody == 0 {
 		return defaultBody
@@ -82,4 +85,5 @@ type refusedAs struct {
 type rawAnswer struct {
 	contentType string
 	body        []byte
+	policy      string // Content-Security-Policy; empty: nothing may be loaded, which is right for all but pages
 }

@@ -23,6 +23,7 @@ type handler func(r *http.Request) (status int, answer any, err error)
 type router struct {
 	api     *API
 	guard   guard
+	limits  *limiter // of requests at once; nil: none
 	mux     *http.ServeMux
 	methods map[string]map[string]*route // path pattern -> method -> route
 }
@@ -51,10 +52,14 @@ func (rt *router) add(to *route) {
 	methods[to.method] = to
 }
 
+// nothingMayBeLoaded is for answers that a browser is not meant to show.
+const nothingMayBeLoaded = "default-src 'none'; frame-ancestors 'none'"
+
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Content-Security-Policy", nothingMayBeLoaded)
 	_, pattern := rt.mux.Handler(r)
 	if pattern == "" || path.Clean(r.URL.Path) != r.URL.Path || r.URL.RawPath != "" {
 		rt.finish(w, r, nil, outcome{err: &wire.Error{Code: wire.NotFound, Detail: "there is no such address"}})
@@ -98,6 +103,13 @@ func (rt *router) call(w http.ResponseWriter, r *http.Request, to *route) (o out
 		}
 		o.took = time.Since(began)
 	}()
+	if rt.limits != nil {
+		leave, err := rt.limits.enter(to)
+		if err != nil {
+			return outcome{err: err}
+		}
+		defer leave()
+	}
 	r, err := rt.guard(r, to)
 	if err != nil {
 		return outcome{err: err}
@@ -109,6 +121,10 @@ func (rt *router) call(w http.ResponseWriter, r *http.Request, to *route) (o out
 	return o
 }
 
+// largeBodyTime is the time that a body may take which may be larger than most, once
+// its sender is known. The server's WriteTimeout, which is for the whole request, is longer.
+const largeBodyTime = 30 * time.Second
+
 // limitBody bounds the body of a request, and refuses one where none belongs. What
 // declares itself larger is not read at all.
 func limitBody(w http.ResponseWriter, r *http.Request, to *route) error {
@@ -117,6 +133,9 @@ func limitBody(w http.ResponseWriter, r *http.Request, to *route) error {
 		return tooLarge(limit)
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	if limit > defaultBody { // else the server's own time is enough; writers without deadlines need none
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(largeBodyTime))
+	}
 	if to.method == http.MethodGet || to.method == http.MethodDelete {
 		return noBody(r)
 	}
@@ -135,22 +154,29 @@ func allowedMethods(methods map[string]*route) string {
 	return strings.Join(list, ", ")
 }
 
-// finish writes the answer.
+// finish writes the answer, and counts it.
 func (rt *router) finish(w http.ResponseWriter, r *http.Request, to *route, o outcome) {
+	status, answer, code := o.status, o.answer, ""
 	if o.err != nil {
-		rt.refuse(w, r, o.err)
-		return
+		var body Error
+		status, body = rt.refusal(w, r, o.err)
+		answer, code = body, body.Error
 	}
-	if raw, ok := o.answer.(rawAnswer); ok {
+	rt.api.metrics.observe(to, status, code, o.took)
+	if raw, ok := answer.(rawAnswer); ok {
 		w.Header().Set("Content-Type", raw.contentType)
-		w.WriteHeader(o.status)
-		_, _ = w.Write(raw.body) // the caller may have gone
+		if raw.policy != "" {
+			w.Header().Set("Content-Security-Policy", raw.policy)
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write(raw.body) //nolint:gosec // nosniff; the caller may have gone
 		return
 	}
-	writeJSON(w, o.status, o.answer)
+	writeJSON(w, status, answer)
 }
 
-func (rt *router) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// refusal is the answer that an error becomes. What is not a refusal is logged.
+func (rt *router) refusal(w http.ResponseWriter, r *http.Request, err error) (int, Error) {
 	status, body, foreign := errorAnswer(err)
 	if foreign && !errors.Is(r.Context().Err(), context.Canceled) {
 		rt.api.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "pattern", r.Pattern, "error", err)
@@ -161,7 +187,7 @@ func (rt *router) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter(err)))
 	}
-	writeJSON(w, status, body)
+	return status, body
 }
 
 // retryAfter is the time that a refusal names, in seconds and at least one.

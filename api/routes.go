@@ -10,9 +10,12 @@ func (a *API) routes() []route {
 	return slices.Concat(
 		a.roomRoutes(),
 		a.participantRoutes(),
+		a.sessionRoutes(),
 		a.credentialRoutes(),
 		a.networkRoutes(),
+		a.internalRoutes(),
 		a.healthRoutes(),
+		a.referenceRoutes(),
 	)
 }
 
@@ -74,12 +77,6 @@ func (a *API) roomRoutes() []route {
 
 func (a *API) participantRoutes() []route {
 	return []route{
-		{method: http.MethodGet, path: "/v1/sessions/{id}/participants", access: forSession, handler: a.listParticipants, doc: doc{
-			tag: "sessions", summary: "List who is in a room", description: "In order of joining.",
-			query:  pageParameters(),
-			status: http.StatusOK, answer: Participants{},
-			refusals: []refusedAs{noSuchRoom},
-		}},
 		{method: http.MethodGet, path: "/v1/participants/{id}/inbox", access: forOperator, handler: a.showInbox, doc: doc{
 			tag:         "participants",
 			summary:     "Show where a participant's inbox is, and how full",

@@ -4,39 +4,39 @@ import "time"
 
 // Room answers POST /v1/rooms and GET /v1/rooms/{id}.
 type Room struct {
-	ID              string    `json:"room_id"`
+	ID              string    `json:"room_id" schema:"uuid"`
 	Kind            string    `json:"kind"`
-	Scheme          string    `json:"scheme"`
-	PrivateMessages string    `json:"private_messages"`
-	State           string    `json:"state"`
+	Scheme          string    `json:"scheme" schema:"sender_keys|mls|double_ratchet|none"`
+	PrivateMessages string    `json:"private_messages" schema:"allowed|refused"`
+	State           string    `json:"state" schema:"CREATED|ACTIVE|REKEYING|ARCHIVED"`
 	Version         int64     `json:"version"`
 	CreatedAt       time.Time `json:"created_at"`
 }
 
 // NewRoom is the body of POST /v1/rooms. Every member may be left out.
 type NewRoom struct {
-	Kind            string `json:"kind,omitzero"`             // group (default) or direct
-	Scheme          string `json:"scheme,omitzero"`           // default: sender_keys, in a direct room double_ratchet
-	PrivateMessages string `json:"private_messages,omitzero"` // allowed (default) or refused
+	Kind            string `json:"kind,omitzero" schema:"group|direct"`                          // group (default) or direct
+	Scheme          string `json:"scheme,omitzero" schema:"sender_keys|mls|double_ratchet|none"` // default: sender_keys, in a direct room double_ratchet
+	PrivateMessages string `json:"private_messages,omitzero" schema:"allowed|refused"`           // allowed (default) or refused
 }
 
 // NewMember is the body of POST /v1/rooms/{id}/members.
 type NewMember struct {
-	Role       string `json:"role"`
-	DeviceID   string `json:"device_id,omitzero"`   // default: a new local device that is already ACTIVE
-	Kind       string `json:"kind,omitzero"`        // of its credential: session (default) or development
-	TTLSeconds *int64 `json:"ttl_seconds,omitzero"` // of its credential; default 24 h
+	Role       string `json:"role" schema:"owner|controller|agent|viewer"`
+	DeviceID   string `json:"device_id,omitzero" schema:"uuid"`           // default: a new local device that is already ACTIVE
+	Kind       string `json:"kind,omitzero" schema:"session|development"` // of its credential: session (default) or development
+	TTLSeconds *int64 `json:"ttl_seconds,omitzero" schema:"1..31622400"`  // of its credential; default 24 h
 }
 
 // Member answers POST /v1/rooms/{id}/members.
 type Member struct {
-	ParticipantID string    `json:"participant_id"`
-	RoomID        string    `json:"room_id"`
-	DeviceID      string    `json:"device_id"`
-	Role          string    `json:"role"`
+	ParticipantID string    `json:"participant_id" schema:"uuid"`
+	RoomID        string    `json:"room_id" schema:"uuid"`
+	DeviceID      string    `json:"device_id" schema:"uuid"`
+	Role          string    `json:"role" schema:"owner|controller|agent|viewer"`
 	JoinedAt      time.Time `json:"joined_at"`
 	Credential    string    `json:"credential"` // shown once, here
-	CredentialID  string    `json:"credential_id"`
+	CredentialID  string    `json:"credential_id" schema:"uuid"`
 	Kind          string    `json:"kind"`
 	ExpiresAt     time.Time `json:"expires_at"`
 	Warning       string    `json:"warning,omitzero"` // done, but not known to every node yet
@@ -44,16 +44,18 @@ type Member struct {
 
 // Removed answers DELETE /v1/rooms/{id}/members/{participant_id}.
 type Removed struct {
-	ParticipantID string `json:"participant_id"`
-	RoomID        string `json:"room_id"`
+	ParticipantID string `json:"participant_id" schema:"uuid"`
+	RoomID        string `json:"room_id" schema:"uuid"`
 }
 
 // Participant is one row of Participants.
 type Participant struct {
-	ParticipantID string    `json:"participant_id"`
-	DeviceID      string    `json:"device_id"`
-	Role          string    `json:"role"`
+	ParticipantID string    `json:"participant_id" schema:"uuid"`
+	DeviceID      string    `json:"device_id" schema:"uuid"`
+	Role          string    `json:"role" schema:"owner|controller|agent|viewer"`
 	JoinedAt      time.Time `json:"joined_at"`
+
+	Generation *PublishedKey `json:"generation,omitzero"` // the newest, where one was published
 }
 
 // Participants answers GET /v1/sessions/{id}/participants.
@@ -65,17 +67,17 @@ type Participants struct {
 // NewCredential is the body of POST /v1/rooms/{id}/credentials and of POST
 // /v1/participants/{id}/credentials, where participant_id is left out.
 type NewCredential struct {
-	ParticipantID string `json:"participant_id,omitzero"`
-	Kind          string `json:"kind,omitzero"`        // session (default) or development
-	TTLSeconds    *int64 `json:"ttl_seconds,omitzero"` // default 24 h, at most 366 days
+	ParticipantID string `json:"participant_id,omitzero" schema:"uuid"`
+	Kind          string `json:"kind,omitzero" schema:"session|development"` // session (default) or development
+	TTLSeconds    *int64 `json:"ttl_seconds,omitzero" schema:"1..31622400"`  // default 24 h, at most 366 days
 }
 
 // Credential answers what mints one.
 type Credential struct {
 	Credential    string    `json:"credential"` // shown once, here
-	CredentialID  string    `json:"credential_id"`
-	ParticipantID string    `json:"participant_id"`
-	RoomID        string    `json:"room_id"`
+	CredentialID  string    `json:"credential_id" schema:"uuid"`
+	ParticipantID string    `json:"participant_id" schema:"uuid"`
+	RoomID        string    `json:"room_id" schema:"uuid"`
 	Kind          string    `json:"kind"`
 	ExpiresAt     time.Time `json:"expires_at"`
 }
@@ -92,8 +94,8 @@ type Freeze struct {
 
 // Inbox answers GET /v1/participants/{id}/inbox.
 type Inbox struct {
-	ParticipantID string   `json:"participant_id"`
-	RoomID        string   `json:"room_id"`
+	ParticipantID string   `json:"participant_id" schema:"uuid"`
+	RoomID        string   `json:"room_id" schema:"uuid"`
 	Stream        string   `json:"stream"`
 	Subject       string   `json:"subject"`
 	Messages      uint64   `json:"messages"`
