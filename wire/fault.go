@@ -67,3 +67,9 @@ func (f fault) err() *Error {
 	}
 	return &faultErrors[f]
 }
+
+// OnlyFileInvalid reports that the envelope keeps every rule but those of its file
+// header.
+func (e *Envelope) OnlyFileInvalid() bool {
+	return e.fault >= faultFile && e.fault <= faultFileSize
+}
