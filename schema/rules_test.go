@@ -33,6 +33,8 @@ var textColumns = map[string]string{
 	"credentials.kind":            "session or development",
 	"session_history.message_id":  "id the sender chose; visible to the relay in the envelope",
 	"session_history.kind":        "kind of envelope",
+	"notices.notice_id":           "id the sender chose; visible to the relay in the envelope",
+	"room_rules.rule":             "name of a right",
 	"state_transition.machine":    "reference data",
 	"state_transition.from_state": "reference data",
 	"state_transition.event":      "reference data",
@@ -106,10 +108,15 @@ func TestRights(t *testing.T) {
 		"participants":     {selects: true, insert: "device_id id role room_id tenant_id", update: "left_at"},
 		"credentials":      {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at"},
 		"session_history":  {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
+
+		"room_rules":         {selects: true, insert: "allowed participant_id room_id rule tenant_id", update: "allowed updated_at"},
+		"sender_generations": {selects: true, insert: "gen kid participant_id room_id session_key tenant_id"},
+		"notices":            {selects: true, insert: "envelope expires_at gen kid notice_id room_id sender_id tenant_id ts", deletes: true},
 	})
 	requireRights(t, db, schema.DeviceRole, map[string]rights{
 		"tenants": {selects: true}, "devices": {selects: true}, "rooms": {selects: true},
 		"participants": {selects: true}, "session_history": {selects: true},
+		"room_rules": {selects: true}, "sender_generations": {selects: true}, "notices": {selects: true},
 	})
 }
 
@@ -155,7 +162,7 @@ func TestPoliciesAreOfOneRole(t *testing.T) {
 		WHERE cardinality(roles) > 1`), "policies of both roles")
 	require.Equal(t, []string{"SELECT"}, list(t, db, `SELECT DISTINCT cmd FROM pg_policies
 		WHERE $1 = ANY(roles)`, schema.DeviceRole), "a device only reads")
-	require.Equal(t, []string{"devices_self", "participants_self", "rooms_member", "session_history_member", "tenants_own"},
+	require.Equal(t, []string{"devices_self", "notices_member", "participants_self", "room_rules_member", "rooms_member", "sender_generations_member", "session_history_member", "tenants_own"},
 		list(t, db, `SELECT policyname::text FROM pg_policies WHERE $1 = ANY(roles) ORDER BY 1`, schema.DeviceRole))
 }
 

@@ -29,7 +29,7 @@ func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
 	t.Helper()
 	r := resident{tenant: subject(s, db).NewTenant(t), hash: store.TokenHash{seed}}
 	room, err := s.CreateRoom(t.Context(), store.NewRoom{
-		Tenant: r.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed,
+		Tenant: r.tenant, Kind: store.RoomGroup, Scheme: store.SchemeSenderKeys, PrivateMessages: store.PrivateAllowed,
 	})
 	require.NoError(t, err)
 	r.member, err = s.AddParticipant(t.Context(), store.NewParticipant{Tenant: r.tenant, Room: room.ID, Role: store.RoleAgent})
@@ -40,6 +40,7 @@ func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
 		Tenant: r.tenant, Room: room.ID, Sender: r.member.ID, ID: "first", Kind: wire.KindMessage, Bytes: []byte("x"),
 	})
 	require.NoError(t, err)
+	r.alert(t, s)
 	return r
 }
 
@@ -64,7 +65,7 @@ func visible(t *testing.T, conn *pgx.Conn, settings map[string]string) map[strin
 	return counts
 }
 
-var tenantTables = []string{"tenants", "devices", "rooms", "participants", "credentials", "session_history"}
+var tenantTables = []string{"tenants", "devices", "rooms", "participants", "credentials", "session_history", "room_rules", "sender_generations", "notices"}
 
 func inTransaction(t *testing.T, conn *pgx.Conn, settings map[string]string, do func(pgx.Tx)) {
 	t.Helper()
@@ -96,7 +97,7 @@ func TestPoliciesRead(t *testing.T) {
 		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname NOT IN ('goose_db_version', 'state_transition')`), " "),
 		"a table without a test")
 	service := newOwner(pgtest.As(t, url, schema.ServiceRole)).connect(t)
-	everything := map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1}
+	everything := map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1, "room_rules": 1, "sender_generations": 1, "notices": 1}
 	second, err := s.CreateRoom(t.Context(), store.NewRoom{Tenant: a.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed})
 	require.NoError(t, err)
 	neighbour, err := s.AddParticipant(t.Context(), store.NewParticipant{Tenant: a.tenant, Room: second.ID, Role: store.RoleOwner})
@@ -114,7 +115,7 @@ func TestPoliciesRead(t *testing.T) {
 		"an unknown actor":              {map[string]string{"relay.tenant": a.tenant.String(), "relay.actor": "root"}, map[string]int{"tenants": 1}},
 		"an unknown tenant":             {map[string]string{"relay.tenant": uuid.NewString(), "relay.actor": "service"}, map[string]int{}},
 		"the service in b":              {map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, everything},
-		"b's device":                    {asDevice(b.tenant, b.member.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1}},
+		"b's device":                    {asDevice(b.tenant, b.member.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1, "room_rules": 1, "sender_generations": 1, "notices": 1}},
 		"b's device in a":               {asDevice(a.tenant, b.member.Device), map[string]int{"tenants": 1}},
 		"a device of one room":          {asDevice(a.tenant, neighbour.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1}},
 		"a token":                       {map[string]string{"relay.token": hex.EncodeToString(a.hash[:])}, map[string]int{"credentials": 1}},
@@ -152,10 +153,15 @@ func TestPoliciesWrite(t *testing.T) {
 		"participants":    fmt.Sprintf("INSERT INTO participants (tenant_id, id, room_id, device_id, role) VALUES ('%s', '%s', '%s', '%s', 'owner')", b.tenant, uuid.New(), b.member.Room, b.member.Device),
 		"credentials":     fmt.Sprintf("INSERT INTO credentials (tenant_id, id, room_id, participant_id, kind, token_hash, expires_at) VALUES ('%s', '%s', '%s', '%s', 'session', sha256('x'), now() + '1h')", b.tenant, uuid.New(), b.member.Room, b.member.ID),
 		"session_history": historyRow(b.tenant, b.member.Room, b.member.ID),
+
+		"room_rules":         ruleRow(b.tenant, b.member.Room, b.member.ID),
+		"sender_generations": generationRow(b.tenant, b.member.Room, b.member.ID),
+		"notices":            noticeRow(b.tenant, b.member.Room, b.member.ID),
 	}
 	updates := map[string]string{
 		"tenants": "frozen = true", "devices": "label = 'x'", "rooms": "version = version + 1",
 		"participants": "left_at = now()", "credentials": "revoked_at = now()",
+		"room_rules": "allowed = false",
 	}
 	for name, settings := range map[string]map[string]string{
 		"nothing set":                 nil,
@@ -182,11 +188,13 @@ func TestPoliciesWrite(t *testing.T) {
 				})
 			}
 		}
-		inTransaction(t, service, settings, func(tx pgx.Tx) {
-			tag, err := tx.Exec(t.Context(), "DELETE FROM session_history WHERE tenant_id = $1", b.tenant)
-			require.NoError(t, err)
-			require.Zero(t, tag.RowsAffected(), name)
-		})
+		for _, table := range []string{"session_history", "notices"} {
+			inTransaction(t, service, settings, func(tx pgx.Tx) {
+				tag, err := tx.Exec(t.Context(), "DELETE FROM "+table+" WHERE tenant_id = $1", b.tenant)
+				require.NoError(t, err)
+				require.Zero(t, tag.RowsAffected(), "%s: delete from %s", name, table)
+			})
+		}
 	}
 
 	for name, settings := range map[string]map[string]string{
