@@ -11,6 +11,9 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
+// oddText is text of every kind that JSON can hold and the relay accepts.
+const oddText = "\"\\/<>&'\u2028\u2029\u007f\U0001f600\ufffd\u00e4"
+
 // message is one of p's to its room, as a client builds it; text, which is UTF-8,
 // stands for its content.
 func message(p store.Participant, id, text string) store.Message {
@@ -22,7 +25,7 @@ func message(p store.Participant, id, text string) store.Message {
 // sealed returns m with the bytes that say what its fields say. Who changes a field
 // afterwards seals it again: a store that is asked over a network gets the bytes alone.
 func sealed(m store.Message, text string) store.Message {
-	m.Bytes = envelope(m.Room, m.Sender, m.Room, m.ID, m.Kind, m.Gen, text, markers(m))
+	m.Bytes = envelope(m.Room, m.Sender, m.Room, m.ID, m.Kind, m.Gen, 1_700_000_000_000, text, markers(m))
 	return m
 }
 
@@ -48,9 +51,9 @@ func markers(m store.Message) (members string) {
 
 // envelope builds an envelope (DESIGN section 6). more is what follows the required
 // members: empty, or JSON members with a comma before each.
-func envelope(room, from, to uuid.UUID, id string, kind wire.Kind, gen uint64, text, more string) []byte {
-	return fmt.Appendf(nil, `{"v":1,"id":%s,"session_id":"%s","from":"%s","to":"%s","kind":"%s","gen":%d,"seq":1,"ts":1700000000000,"nonce":"AAAA","ct":%s%s}`,
-		quote(id), room, from, to, kind, gen, quote(text), more)
+func envelope(room, from, to uuid.UUID, id string, kind wire.Kind, gen, ts uint64, text, more string) []byte {
+	return fmt.Appendf(nil, `{"v":1,"id":%s,"session_id":"%s","from":"%s","to":"%s","kind":"%s","gen":%d,"seq":1,"ts":%d,"nonce":"AAAA","ct":%s%s}`,
+		quote(id), room, from, to, kind, gen, ts, quote(text), more)
 }
 
 // quote returns text as a JSON string; what is not UTF-8 becomes the replacement character.

@@ -32,10 +32,23 @@ const leeway = time.Minute
 // notice is one of p's, of its first generation and valid for an hour.
 func notice(p store.Participant, id, text string) store.Notice {
 	now := uint64(time.Now().UnixMilli())
-	return store.Notice{
+	return sealedNotice(store.Notice{
 		Tenant: p.Tenant, Room: p.Room, Sender: p.ID, ID: id, Gen: 1,
-		TS: now, ExpiresAt: now + uint64(time.Hour.Milliseconds()), Bytes: []byte(text),
+		TS: now, ExpiresAt: now + uint64(time.Hour.Milliseconds()),
+	}, text)
+}
+
+// sealedNotice returns n with the bytes that say what its fields say; see sealed.
+func sealedNotice(n store.Notice, text string) store.Notice {
+	more := ""
+	if n.KID != "" {
+		more += `,"kid":` + quote(n.KID)
 	}
+	if n.ExpiresAt != 0 {
+		more += `,"expires_at":` + strconv.FormatUint(n.ExpiresAt, 10)
+	}
+	n.Bytes = envelope(n.Room, n.Sender, n.Room, n.ID, wire.KindNotice, n.Gen, n.TS, text, more)
+	return n
 }
 
 // alerter is a new agent of the room who has allocated a generation.
@@ -60,7 +73,7 @@ func (f fixture) allAlerters(t *testing.T, n int) []store.Participant {
 func (f fixture) accept(t *testing.T, n store.Notice) {
 	t.Helper()
 	before := f.notices(t, n.Tenant, n.Room)
-	require.NoError(t, f.Store.AppendNotice(t.Context(), n))
+	require.NoError(t, f.Edge.AppendNotice(t.Context(), n))
 	after := f.notices(t, n.Tenant, n.Room)
 	require.Len(t, after, len(before)+1)
 	require.Equal(t, n.ID, after[len(before)].ID)
@@ -69,7 +82,7 @@ func (f fixture) accept(t *testing.T, n store.Notice) {
 func (f fixture) refuse(t *testing.T, n store.Notice, want error) {
 	t.Helper()
 	before := f.notices(t, n.Tenant, n.Room)
-	require.ErrorIs(t, f.Store.AppendNotice(t.Context(), n), want)
+	require.ErrorIs(t, f.Edge.AppendNotice(t.Context(), n), want)
 	require.Equal(t, before, f.notices(t, n.Tenant, n.Room), "nothing was stored")
 }
 
@@ -108,15 +121,14 @@ func testNotices(t *testing.T, s Subject) {
 
 func testNoticeStored(t *testing.T, f fixture) {
 	p := f.allAlerters(t, 1)[0]
-	all := make([]byte, 256)
-	for i := range all {
-		all[i] = byte(i)
-	}
 	before := time.Now()
-	odd := notice(p, `odd!"#$%&'()*+,-./:;<=>?@[\]^_{|}~`+"`", string(all))
-	odd.KID = "a\x00b\u2028\xff"
-	smallest := notice(p, "i", "x")
-	largest := notice(p, strings.Repeat("i", wire.MaxIDLength), strings.Repeat("x", wire.MaxMessage))
+	odd := notice(p, `odd!"#$%&'()*+,-./:;<=>?@[\]^_{|}~`+"`", "")
+	odd.KID = "AAAAAAAAAAAAAAAAAAAA_-"
+	odd = sealedNotice(odd, oddText)
+	odd.Bytes = append(odd.Bytes, "\n\t "...)
+	smallest := notice(p, "i", "")
+	largest := notice(p, strings.Repeat("i", wire.MaxIDLength), "")
+	largest = sealedNotice(largest, strings.Repeat("x", wire.MaxMessage-len(largest.Bytes)))
 	sent := []store.Notice{odd, smallest, largest}
 	for _, n := range sent {
 		f.accept(t, n)
@@ -152,7 +164,7 @@ func testNoticeSenders(t *testing.T, f fixture) {
 	} {
 		n := notice(p, "lost", "x")
 		change(&n)
-		require.ErrorIs(t, f.Store.AppendNotice(t.Context(), n), store.ErrNotFound, name)
+		require.ErrorIs(t, f.Edge.AppendNotice(t.Context(), sealedNotice(n, "x")), store.ErrNotFound, name)
 	}
 	require.Empty(t, f.notices(t, f.tenant, room.ID))
 
@@ -195,8 +207,6 @@ func testNoticeShapes(t *testing.T, f fixture) {
 		"space in id":      func(n *store.Notice) { n.ID = "a b" },
 		"letter beyond id": func(n *store.Notice) { n.ID = "ä" },
 		"broken UTF-8":     func(n *store.Notice) { n.ID = "\xff" },
-		"no bytes":         func(n *store.Notice) { n.Bytes = nil },
-		"too many bytes":   func(n *store.Notice) { n.Bytes = make([]byte, wire.MaxMessage+1) },
 		"no expiry":        func(n *store.Notice) { n.ExpiresAt = 0 },
 		"large expiry":     func(n *store.Notice) { n.ExpiresAt = wire.MaxInteger + 1 },
 		"large ts":         func(n *store.Notice) { n.TS = 1<<64 - 1 },
@@ -204,8 +214,13 @@ func testNoticeShapes(t *testing.T, f fixture) {
 	} {
 		n := notice(p, "shape", "x")
 		change(&n)
-		t.Run(name, func(t *testing.T) { f.refuse(t, n, errEnvelope) })
+		t.Run(name, func(t *testing.T) { f.refuse(t, sealedNotice(n, "x"), errEnvelope) })
 	}
+	large := notice(p, "shape", "")
+	large = sealedNotice(large, strings.Repeat("x", wire.MaxMessage+1-len(large.Bytes)))
+	f.refuse(t, large, errEnvelope)
+	large.Bytes = nil
+	f.refuse(t, large, errEnvelope)
 }
 
 func testNoticeGenerations(t *testing.T, f fixture) {
@@ -217,7 +232,7 @@ func testNoticeGenerations(t *testing.T, f fixture) {
 	of := func(p store.Participant, gen uint64) store.Notice {
 		n := notice(p, fmt.Sprintf("gen-%d", gen), "x")
 		n.Gen = gen
-		return n
+		return sealedNotice(n, "x")
 	}
 	f.refuse(t, of(none, 1), errGen)
 	f.refuse(t, of(p, 0), errGen)
@@ -257,6 +272,7 @@ func testNoticeTimes(t *testing.T, f fixture) {
 			now := time.Now()
 			n := notice(p, strings.ReplaceAll(name, " ", "-"), "x")
 			n.TS, n.ExpiresAt = uint64(now.Add(c.ts).UnixMilli()), uint64(now.Add(c.expires).UnixMilli())
+			n = sealedNotice(n, "x")
 			if c.want != nil {
 				f.refuse(t, n, c.want)
 				return
@@ -266,28 +282,31 @@ func testNoticeTimes(t *testing.T, f fixture) {
 	}
 	n := notice(p, "no-ts", "x")
 	n.TS = 0
-	f.refuse(t, n, errStale)
+	f.refuse(t, sealedNotice(n, "x"), errStale)
 	n.TS, n.ExpiresAt = wire.MaxInteger, wire.MaxInteger
-	f.refuse(t, n, errStale)
+	f.refuse(t, sealedNotice(n, "x"), errStale)
 }
 
 func testNoticeCap(t *testing.T, f fixture) {
 	senders := f.allAlerters(t, 2)
 	p, q := senders[0], senders[1]
 	brief := notice(p, "brief", "x")
-	for i := range store.NoticeCap - 1 {
-		f.accept(t, notice(p, fmt.Sprintf("n-%d", i), "x"))
+	first := notice(p, "n-0", "x")
+	f.accept(t, first)
+	for i := range store.NoticeCap - 2 {
+		f.accept(t, notice(p, fmt.Sprintf("n-%d", i+1), "x"))
 	}
 	brief.TS = uint64(time.Now().UnixMilli())
 	brief.ExpiresAt = brief.TS + 2000
+	brief = sealedNotice(brief, "x")
 	f.accept(t, brief)
 	next := notice(p, "next", "x")
-	if err := f.Store.AppendNotice(t.Context(), next); err != nil { // nil: this took longer than brief lived
+	if err := f.Edge.AppendNotice(t.Context(), next); err != nil { // nil: this took longer than brief lived
 		require.ErrorIs(t, err, errCap)
-		f.refuse(t, notice(p, "n-0", "x"), errDuplicate)
+		f.refuse(t, first, errDuplicate)
 		f.accept(t, notice(q, "q", "x")) // per sender
 		require.Eventually(t, func() bool {
-			err := f.Store.AppendNotice(t.Context(), next)
+			err := f.Edge.AppendNotice(t.Context(), next)
 			if err != nil {
 				require.ErrorIs(t, err, errCap)
 			}
@@ -311,28 +330,31 @@ func testNoticeOrder(t *testing.T, f fixture) {
 	off := store.RuleSetting{Tenant: f.tenant, Room: room.ID, Rule: store.RuleAlertEmit}
 	require.NoError(t, f.Store.SetRule(t.Context(), off))
 
-	n := notice(p, "stored", "")
+	n := notice(p, "stored", "y")
 	n.Room, n.Sender, n.Gen, n.TS = newID(t), newID(t), 99, 1
-	f.refuse(t, n, store.ErrNotFound)
+	refuse := func(want error) {
+		t.Helper()
+		f.refuse(t, sealedNotice(n, "y"), want)
+	}
+	refuse(store.ErrNotFound)
 	n.Room = room.ID
-	f.refuse(t, n, store.ErrNotFound)
+	refuse(store.ErrNotFound)
 	n.Sender = human.ID
-	f.refuse(t, n, errNotPermitted)
+	refuse(errNotPermitted)
 	n.Sender = p.ID
-	f.refuse(t, n, errNotPermitted)
+	refuse(errNotPermitted)
 	off.Allowed = true
 	require.NoError(t, f.Store.SetRule(t.Context(), off))
-	f.refuse(t, n, errEnvelope)
-	n.Bytes = []byte("x")
-	f.refuse(t, n, errDuplicate)
-	n.Bytes = []byte("y")
-	f.refuse(t, n, errIDConflict)
+	refuse(errIDConflict)
+	f.refuse(t, stored, errDuplicate)
+	n.ID = ""
+	refuse(errEnvelope)
 	n.ID = "new"
-	f.refuse(t, n, errGen)
+	refuse(errGen)
 	n.Gen = 1
-	f.refuse(t, n, errStale)
+	refuse(errStale)
 	n.TS = stored.TS
-	f.refuse(t, n, errCap)
+	refuse(errCap)
 }
 
 func testNoticePages(t *testing.T, f fixture) {
@@ -412,12 +434,12 @@ func testNoticeTwins(t *testing.T, f fixture) {
 	senders := f.allAlerters(t, rounds/store.NoticeCap)
 	for round := range rounds {
 		n := notice(senders[round%len(senders)], fmt.Sprintf("twin-%d", round), "the same bytes")
-		errs := race(2, func(int) error { return f.Store.AppendNotice(t.Context(), n) })
+		errs := race(2, func(int) error { return f.Edge.AppendNotice(t.Context(), n) })
 		require.Equal(t, 1, count(errs, nil), "%v", errs)
 		require.Equal(t, 1, count(errs, errDuplicate), "%v", errs)
-		require.ErrorIs(t, f.Store.AppendNotice(t.Context(), n), errDuplicate)
-		n.Bytes = []byte("other bytes")
-		require.ErrorIs(t, f.Store.AppendNotice(t.Context(), n), errIDConflict)
+		require.ErrorIs(t, f.Edge.AppendNotice(t.Context(), n), errDuplicate)
+		n = sealedNotice(n, "other bytes")
+		require.ErrorIs(t, f.Edge.AppendNotice(t.Context(), n), errIDConflict)
 	}
 	require.Len(t, f.notices(t, f.tenant, senders[0].Room), rounds)
 }
@@ -426,7 +448,7 @@ func testNoticeSharedID(t *testing.T, f fixture) {
 	senders := f.allAlerters(t, 10)
 	for round := range 10 {
 		errs := race(len(senders), func(i int) error {
-			return f.Store.AppendNotice(t.Context(), notice(senders[i], fmt.Sprintf("shared-%d", round), "the same bytes"))
+			return f.Edge.AppendNotice(t.Context(), notice(senders[i], fmt.Sprintf("shared-%d", round), "the same bytes"))
 		})
 		require.Equal(t, 1, count(errs, nil), "%v", errs)
 		require.Equal(t, len(senders)-1, count(errs, errIDConflict), "%v", errs)
@@ -435,7 +457,7 @@ func testNoticeSharedID(t *testing.T, f fixture) {
 
 func testNoticeCapRace(t *testing.T, f fixture) {
 	p := f.allAlerters(t, 1)[0]
-	errs := race(30, func(i int) error { return f.Store.AppendNotice(t.Context(), notice(p, fmt.Sprintf("n-%d", i), "x")) })
+	errs := race(30, func(i int) error { return f.Edge.AppendNotice(t.Context(), notice(p, fmt.Sprintf("n-%d", i), "x")) })
 	require.Equal(t, store.NoticeCap, count(errs, nil), "%v", errs)
 	require.Equal(t, 30-store.NoticeCap, count(errs, errCap), "%v", errs)
 	require.Len(t, f.notices(t, p.Tenant, p.Room), store.NoticeCap)
@@ -449,7 +471,7 @@ func testNoticePositions(t *testing.T, f fixture) {
 	done := make(chan []error)
 	go func() {
 		done <- race(len(senders)*10, func(i int) error {
-			return f.Store.AppendNotice(t.Context(), notice(senders[i%len(senders)], fmt.Sprintf("n-%d", i), "x"))
+			return f.Edge.AppendNotice(t.Context(), notice(senders[i%len(senders)], fmt.Sprintf("n-%d", i), "x"))
 		})
 	}()
 	var seen []store.StoredNotice
@@ -501,7 +523,7 @@ func testNoticeEnds(t *testing.T, f fixture) {
 						stored = f.notices(t, p.Tenant, p.Room)
 						return err
 					}
-					return f.Store.AppendNotice(t.Context(), notice(p, fmt.Sprintf("n-%d", i), "x"))
+					return f.Edge.AppendNotice(t.Context(), notice(p, fmt.Sprintf("n-%d", i), "x"))
 				})
 				require.Equal(t, len(errs), count(errs, nil)+count(errs, c.want), "%v", errs)
 				require.Equal(t, stored, f.notices(t, p.Tenant, p.Room))
@@ -519,7 +541,7 @@ func testNoticesKeptApart(t *testing.T, s Subject) {
 	ctx := t.Context()
 
 	errs := race(2, func(i int) error {
-		return s.Store.AppendNotice(ctx, notice(members[i], "same", members[i].ID.String()))
+		return s.Edge.AppendNotice(ctx, notice(members[i], "same", members[i].ID.String()))
 	})
 	require.NoError(t, errors.Join(errs...))
 	mine.accept(t, notice(me, "later", "mine"))
@@ -527,15 +549,15 @@ func testNoticesKeptApart(t *testing.T, s Subject) {
 	for _, p := range members {
 		rows := mine.notices(t, p.Tenant, p.Room)
 		require.Len(t, rows, 2)
-		require.Equal(t, p.ID.String(), string(rows[0].Bytes))
+		require.Contains(t, string(rows[0].Bytes), `"ct":"`+p.ID.String()+`"`)
 	}
 
 	before := other.notices(t, other.tenant, them.Room)
 	intruder := notice(them, "intruder", "x")
 	intruder.Tenant = mine.tenant
-	require.ErrorIs(t, s.Store.AppendNotice(ctx, intruder), store.ErrNotFound)
+	require.ErrorIs(t, s.Edge.AppendNotice(ctx, intruder), store.ErrNotFound)
 	intruder.Room = me.Room
-	require.ErrorIs(t, s.Store.AppendNotice(ctx, intruder), store.ErrNotFound)
+	require.ErrorIs(t, s.Edge.AppendNotice(ctx, sealedNotice(intruder, "x")), store.ErrNotFound)
 	_, _, err := s.Store.NoticePage(ctx, mine.tenant, them.Room, store.Page{Limit: 1})
 	require.ErrorIs(t, err, store.ErrNotFound)
 	require.Equal(t, before, other.notices(t, other.tenant, them.Room))
