@@ -1,0 +1,310 @@
+package board
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/peerrelay/peerrelay/inbox"
+	"github.com/peerrelay/peerrelay/store"
+)
+
+// Outbox is where hints wait; a Store is one.
+type Outbox interface {
+	ClaimHints(ctx context.Context, limit int, lease time.Duration) ([]Hint, error)
+	SettleHints(ctx context.Context, hints []Hint) error
+	WaitingHints(ctx context.Context, most int) (int, error)
+}
+
+// PublisherConfig of StartPublisher. Outbox, Rosters and Inboxes are required.
+type PublisherConfig struct {
+	Outbox  Outbox
+	Rosters store.Rosters
+	Inboxes inbox.Writer
+
+	// Poll is the pause after which the outbox is looked at without a Wake: hints of other
+	// nodes, and those whose lease has run out; default 1 s.
+	Poll time.Duration
+	// Lease is how long others leave claimed hints alone, and so how long one that could
+	// not be published waits at first; default 5 s. A batch gets half of it.
+	Lease time.Duration
+	Batch int // hints of one claim; default 128
+	Rooms int // rooms published at once; default 8
+
+	Logger     *slog.Logger          // nil discards
+	Registerer prometheus.Registerer // nil registers nowhere
+}
+
+func (c PublisherConfig) withDefaults() PublisherConfig {
+	setDefault(&c.Poll, time.Second)
+	setDefault(&c.Lease, 5*time.Second)
+	setDefault(&c.Batch, 128)
+	setDefault(&c.Rooms, 8)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Logger = c.Logger.With("component", "board")
+	if c.Registerer == nil {
+		c.Registerer = prometheus.NewRegistry()
+	}
+	return c
+}
+
+func setDefault[T int | time.Duration](value *T, otherwise T) {
+	if *value == 0 {
+		*value = otherwise
+	}
+}
+
+func (c PublisherConfig) validate() error {
+	if c.Outbox == nil || c.Rosters == nil || c.Inboxes == nil {
+		return errors.New("board: an outbox, rosters and inboxes are required")
+	}
+	if c.Poll < 0 || c.Lease < 0 || c.Batch < 0 || c.Rooms < 0 {
+		return errors.New("board: a limit is negative")
+	}
+	return nil
+}
+
+// Publisher brings hints from the outbox into the inboxes of those who are entitled to
+// them at that moment: the current participants of the room, its author too, by a roster
+// that is looked up after the hints were claimed. (The relay looks again before it
+// pushes or replays one.) Hints of a room are written in the order of their sequences.
+//
+// What could not be published stays in the outbox until its lease has run out. A hint is
+// settled only after it was written, so that it may be written twice and is never lost.
+type Publisher struct {
+	cfg     PublisherConfig
+	metrics *publisherMetrics
+	wake    chan struct{}
+	closing chan struct{}
+	close   sync.Once
+	done    chan struct{}
+
+	ctx    context.Context // of what is being published; ends when Close loses patience
+	cancel context.CancelFunc
+}
+
+// StartPublisher starts one; Close ends it. Any number of nodes may have one each.
+func StartPublisher(cfg PublisherConfig) (*Publisher, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	metrics, err := newPublisherMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("board: register metrics: %w", err)
+	}
+	p := &Publisher{
+		cfg: cfg, metrics: metrics, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	go p.run()
+	return p, nil
+}
+
+// Wake says that an event was committed. It never blocks.
+func (p *Publisher) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// Close claims no more hints and waits for those that are being published; when ctx
+// ends first they are left to the next publisher. It may be called again.
+func (p *Publisher) Close(ctx context.Context) error {
+	p.close.Do(func() { close(p.closing) })
+	defer p.metrics.unregister()
+	select {
+	case <-p.done:
+		p.cancel()
+		return nil
+	case <-ctx.Done():
+	}
+	p.cancel()
+	<-p.done
+	return fmt.Errorf("close board publisher: %w", ctx.Err())
+}
+
+// run publishes after each wake and each poll, as long as there is something.
+func (p *Publisher) run() {
+	defer close(p.done)
+	poll := time.NewTicker(p.cfg.Poll)
+	defer poll.Stop()
+	for {
+		for p.publishBatch() {
+		}
+		select {
+		case <-p.closing:
+			return
+		case <-p.wake:
+		case <-poll.C:
+			p.count()
+		}
+	}
+}
+
+func (p *Publisher) isClosing() bool {
+	select {
+	case <-p.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// countMost bounds what counting the outbox costs.
+const countMost = 10_000
+
+func (p *Publisher) count() {
+	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Lease)
+	defer cancel()
+	waiting, err := p.cfg.Outbox.WaitingHints(ctx, countMost)
+	if err != nil {
+		return // the claim that follows says so
+	}
+	p.metrics.pending.Set(float64(waiting))
+}
+
+// publishBatch claims and publishes some hints. It reports whether to go on at once:
+// the outbox had more than a batch, and all of the batch was published.
+func (p *Publisher) publishBatch() bool {
+	if p.isClosing() {
+		return false
+	}
+	// The lease began at the earliest now, so what is done by the end of this context is
+	// done while nobody else has the hints.
+	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Lease/2)
+	defer cancel()
+	hints, err := p.cfg.Outbox.ClaimHints(ctx, p.cfg.Batch, p.cfg.Lease)
+	if err != nil {
+		p.report("claim", err)
+		return false
+	}
+	if len(hints) == 0 {
+		return false
+	}
+	published, err := p.publish(ctx, hints)
+	if err != nil {
+		p.report("publish", err)
+	}
+	p.metrics.published.Add(float64(len(published)))
+	p.metrics.failed.Add(float64(len(hints) - len(published)))
+	return p.settle(published) && len(published) == p.cfg.Batch
+}
+
+// settle has time of its own: what took the batch's time was published nonetheless.
+func (p *Publisher) settle(published []Hint) bool {
+	if len(published) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Lease/2)
+	defer cancel()
+	if err := p.cfg.Outbox.SettleHints(ctx, published); err != nil {
+		p.report("settle", err)
+		return false
+	}
+	return true
+}
+
+// publish publishes the hints, several rooms at once. It returns those to settle and
+// the first error, which stands for all in the log.
+func (p *Publisher) publish(ctx context.Context, hints []Hint) (published []Hint, first error) {
+	var (
+		mu      sync.Mutex
+		workers sync.WaitGroup
+	)
+	free := make(chan struct{}, p.cfg.Rooms)
+	for _, room := range byRoom(hints) {
+		free <- struct{}{} // every call of a worker ends with ctx
+		workers.Go(func() {
+			defer func() { <-free }()
+			done, err := p.publishRoom(ctx, room)
+			mu.Lock()
+			defer mu.Unlock()
+			published = append(published, room[:done]...)
+			if first == nil {
+				first = err
+			}
+		})
+	}
+	workers.Wait()
+	return published, first
+}
+
+// byRoom splits hints, which are in order within a room, into those of each.
+func byRoom(hints []Hint) [][]Hint {
+	var rooms [][]Hint
+	index := make(map[uuid.UUID]int)
+	for _, h := range hints {
+		i, known := index[h.Room]
+		if !known {
+			i = len(rooms)
+			index[h.Room] = i
+			rooms = append(rooms, nil)
+		}
+		rooms[i] = append(rooms[i], h)
+	}
+	return rooms
+}
+
+// publishRoom writes the hints of one room and returns how many are done with.
+func (p *Publisher) publishRoom(ctx context.Context, hints []Hint) (done int, err error) {
+	if p.isClosing() {
+		return 0, nil
+	}
+	roster, err := p.cfg.Rosters.Roster(ctx, hints[0].Tenant, hints[0].Room)
+	if errors.Is(err, store.ErrNotFound) {
+		return len(hints), nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up roster: %w", err)
+	}
+	if roster.Room.State == store.RoomArchived || len(roster.Participants) == 0 {
+		return len(hints), nil // nobody is entitled
+	}
+	to := make([]uuid.UUID, 0, len(roster.Participants))
+	for _, participant := range roster.Participants {
+		to = append(to, participant.ID)
+	}
+	for i, hint := range hints {
+		if p.isClosing() {
+			return i, nil
+		}
+		if err := p.write(ctx, hint, to); err != nil {
+			return i, err
+		}
+	}
+	return len(hints), nil
+}
+
+func (p *Publisher) write(ctx context.Context, hint Hint, to []uuid.UUID) error {
+	_, err := p.cfg.Inboxes.Write(ctx, inbox.Message{
+		Room: hint.Room, To: to, Kind: inbox.RowBoardUpdate, Payload: hint.payload(), Received: time.Now(),
+	})
+	if err != nil {
+		return fmt.Errorf("write hint: %w", err)
+	}
+	return nil
+}
+
+// payload is the stored row: the members of board.update that are the Board's (RELAY,
+// "Durable Board hints"). It has nothing of the content.
+func (h Hint) payload() []byte {
+	return fmt.Appendf(nil, `{"event_id":%q,"card_id":%q,"revision":%d}`, h.Event.String(), h.Card.String(), h.Revision)
+}
+
+// report logs what failed, unless it is the end that Close made.
+func (p *Publisher) report(step string, err error) {
+	if p.ctx.Err() != nil {
+		return
+	}
+	p.cfg.Logger.WarnContext(p.ctx, "board hints are delayed", "step", step, "error", err)
+}
