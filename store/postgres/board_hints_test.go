@@ -1,0 +1,256 @@
+package postgres_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/board"
+	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/store/postgres"
+)
+
+func (b *boardRoom) claim(t *testing.T, limit int) []board.Hint {
+	t.Helper()
+	hints, err := b.s.ClaimHints(t.Context(), limit, time.Hour)
+	require.NoError(t, err)
+	return hints
+}
+
+// expire ends every lease, as time would.
+func (b *boardRoom) expire(t *testing.T) {
+	t.Helper()
+	b.db.exec(t, "UPDATE board_outbox SET claimed_until = now() - interval '1 second'")
+}
+
+func hintOf(b *boardRoom, e board.Event) board.Hint {
+	return board.Hint{Tenant: b.tenant, Room: b.room, Sequence: e.Sequence, Event: e.ID, Card: e.Card, Revision: e.Revision}
+}
+
+// RELAY, "New Idea cards remain available … without an urgent wake; their follow-up
+// comments send hints": a hint commits with the event that is due one.
+func TestHintsCommitWithTheirEvents(t *testing.T) {
+	t.Parallel()
+	b := newBoardRoom(t)
+	var want []board.Hint
+	for _, kind := range []board.Kind{board.KindIdea, board.KindTask, board.KindQuestion, board.KindDecision} {
+		made := b.created(kind)
+		events := []board.Event{
+			b.commit(t, made), b.commit(t, b.event(board.EventUpdated, made.Card, 1)),
+			b.commit(t, b.event(board.EventOptionChosen, made.Card, 2)), b.commit(t, b.event(board.EventComment, made.Card, 0)),
+			b.commit(t, b.event(board.EventClosed, made.Card, 4)), b.commit(t, b.event(board.EventComment, made.Card, 0)),
+		}
+		for _, e := range events {
+			if kind != board.KindIdea || e.Type == board.EventComment {
+				want = append(want, hintOf(b, e))
+			}
+		}
+		_, _, err := b.s.AppendBoardEvent(t.Context(), made)
+		require.NoError(t, err, "a repeat is due no hint of its own")
+	}
+	waiting, err := b.s.WaitingHints(t.Context(), 100)
+	require.NoError(t, err)
+	require.Len(t, want, waiting)
+	waiting, err = b.s.WaitingHints(t.Context(), 5)
+	require.NoError(t, err)
+	require.Equal(t, 5, waiting, "counted up to a bound")
+	require.Equal(t, want, b.claim(t, 1000))
+	require.NoError(t, b.s.SettleHints(t.Context(), want))
+	require.NoError(t, b.s.SettleHints(t.Context(), want), "again")
+	require.NoError(t, b.s.SettleHints(t.Context(), nil))
+	waiting, err = b.s.WaitingHints(t.Context(), 100)
+	require.NoError(t, err)
+	require.Zero(t, waiting)
+	require.Empty(t, b.claim(t, 1000))
+}
+
+func TestHintsAreClaimedOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	b := newBoardRoom(t)
+	made := b.created(board.KindTask)
+	var all []board.Hint
+	all = append(all, hintOf(b, b.commit(t, made)))
+	for range 5 {
+		all = append(all, hintOf(b, b.commit(t, b.event(board.EventComment, made.Card, 0))))
+	}
+	require.Equal(t, all[:2], b.claim(t, 2), "the oldest")
+	require.Empty(t, b.claim(t, 100), "later ones of the room wait for them")
+
+	tenant := subject(b.s, b.db).NewTenant(t)
+	room, members := b.newRoom(t, tenant)
+	other := b.created(board.KindTask)
+	other.Tenant, other.Room, other.Author = tenant, room, members[store.RoleOwner].ID
+	b.commit(t, other)
+	claimed := b.claim(t, 100)
+	require.Len(t, claimed, 1, "another room's does not, though it is another tenant's")
+	require.Equal(t, tenant, claimed[0].Tenant)
+
+	require.NoError(t, b.s.SettleHints(t.Context(), all[:1]))
+	require.Empty(t, b.claim(t, 100), "the second is still claimed")
+	b.expire(t)
+	require.NoError(t, b.s.SettleHints(t.Context(), claimed), "also by who had it before its lease ran out")
+	require.Equal(t, all[1:], b.claim(t, 100), "the rest, when nothing is held")
+
+	for _, bad := range []func() error{
+		func() error { _, err := b.s.ClaimHints(t.Context(), 0, time.Second); return err },
+		func() error { _, err := b.s.ClaimHints(t.Context(), -1, time.Second); return err },
+		func() error { _, err := b.s.ClaimHints(t.Context(), 1, 0); return err },
+	} {
+		require.ErrorIs(t, bad(), store.ErrInvalid)
+	}
+}
+
+// What fails again and again is tried less and less often, up to a bound.
+func TestHintsBackOff(t *testing.T) {
+	t.Parallel()
+	b := newBoardRoom(t)
+	b.commit(t, b.created(board.KindTask))
+	for _, hours := range []float64{1, 2, 4, 8, 8} {
+		require.Len(t, b.claim(t, 1), 1)
+		held := query[float64](t, b.db, "SELECT extract(epoch FROM claimed_until - now()) FROM board_outbox")
+		require.InDelta(t, hours*3600, held, 600)
+		b.expire(t)
+	}
+}
+
+// Nodes that claim at the same time share the hints, and none gets a later one of a
+// room whose earlier ones another has.
+func TestConcurrentClaims(t *testing.T) {
+	t.Parallel()
+	b := newBoardRoom(t, func(c *postgres.Config) { c.MaxConns = 8 })
+	const rooms, each = 6, 10
+	for range rooms {
+		room, members := b.newRoom(t, b.tenant)
+		for range each {
+			e := b.created(board.KindTask)
+			e.Room, e.Author = room, members[store.RoleOwner].ID
+			b.commit(t, e)
+		}
+	}
+	for round := 0; ; round++ {
+		var wg sync.WaitGroup
+		claims, errs := make([][]board.Hint, 8), make([]error, 8)
+		for i := range claims {
+			wg.Go(func() { claims[i], errs[i] = b.s.ClaimHints(t.Context(), 7, time.Hour) })
+		}
+		wg.Wait()
+		owners := map[uuid.UUID]int{}
+		taken := 0
+		for i, hints := range claims {
+			require.NoError(t, errs[i])
+			for _, h := range hints {
+				if owner, ok := owners[h.Room]; ok {
+					require.Equal(t, owner, i, "one node has a room")
+				}
+				owners[h.Room] = i
+			}
+			taken += len(hints)
+			require.NoError(t, b.s.SettleHints(t.Context(), hints))
+		}
+		if taken == 0 {
+			require.Positive(t, round)
+			break
+		}
+	}
+	waiting, err := b.s.WaitingHints(t.Context(), 1000)
+	require.NoError(t, err)
+	require.Zero(t, waiting)
+}
+
+// FAULTS G04: no call holds one connection while it waits for another.
+func TestBoardWithFewConnections(t *testing.T) {
+	t.Parallel()
+	const conns = 2
+	b := newBoardRoom(t, func(c *postgres.Config) { c.MaxConns = conns })
+	made := b.created(board.KindTask)
+	b.commit(t, made)
+	var wg sync.WaitGroup
+	errs := make(chan error, 100)
+	for range 10 * conns {
+		wg.Go(func() {
+			_, _, err := b.s.AppendBoardEvent(t.Context(), b.event(board.EventComment, made.Card, 0))
+			errs <- err
+		})
+		wg.Go(func() {
+			hints, err := b.s.ClaimHints(t.Context(), 10, time.Hour)
+			errs <- err
+			errs <- b.s.SettleHints(t.Context(), hints)
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	require.Zero(t, b.s.Pool().Stat().AcquiredConns())
+	require.Zero(t, query[int](t, b.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'"))
+}
+
+// The commit happened and its answer was lost: the store asks once more by itself and
+// finds the event; while the database stays away the outcome is unknown, and the same
+// event again is the same event.
+func TestLostBoardCommitAnswer(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.URL(t)
+	db, p := newOwner(direct), newProxy(t, direct)
+	s := pgtest.Open(t, p.url, func(c *postgres.Config) { c.Timeout = patience })
+	b := &boardRoom{s: s, db: db, tenant: subject(s, db).NewTenant(t)}
+	b.room, b.members = b.newRoom(t, b.tenant)
+	made := b.created(board.KindTask)
+	b.commit(t, made)
+
+	type result struct {
+		event board.Event
+		err   error
+	}
+	lose := func(e board.NewEvent) <-chan result {
+		t.Helper()
+		done := make(chan result, 1)
+		p.mute.Store(true)
+		go func() {
+			event, _, err := s.AppendBoardEvent(t.Context(), e)
+			done <- result{event, err}
+		}()
+		require.Eventually(t, func() bool {
+			return query[bool](t, db, "SELECT EXISTS (SELECT FROM board_events WHERE id = $1)", e.ID)
+		}, patience, time.Millisecond)
+		return done
+	}
+	comment := b.event(board.EventComment, made.Card, 0)
+	done := lose(comment)
+	p.mute.Store(false)
+	p.cut()
+	found := <-done
+	require.NoError(t, found.err)
+	require.Equal(t, int64(2), found.event.Sequence)
+	require.Equal(t, comment.ID, found.event.ID)
+
+	second := b.event(board.EventComment, made.Card, 0)
+	done = lose(second)
+	stop := make(chan struct{})
+	var cutting sync.WaitGroup
+	cutting.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				p.cut()
+			}
+		}
+	})
+	lost := <-done
+	close(stop)
+	cutting.Wait()
+	p.mute.Store(false)
+	requireUnknown(t, lost.err)
+	event, committed, err := s.AppendBoardEvent(t.Context(), second)
+	require.NoError(t, err)
+	require.False(t, committed)
+	require.Equal(t, int64(3), event.Sequence)
+	require.Len(t, b.events(t, 0, 10), 3)
+}
