@@ -1,7 +1,8 @@
 -- name: HistoryInsert :one
--- Stores the rows whose sender is a current member of an unarchived room and whose id
--- is new in the room. "stored" counts them; where that is fewer than were sent, rooms
--- and ids name them. The keys of one call are distinct.
+-- Stores the rows whose sender is a current member of an unarchived room, which fit the
+-- room's scheme and, messages of an MLS room, the epoch of its group, and whose id is new
+-- in the room. "stored" counts them; where that is fewer than were sent, rooms and ids
+-- name them. The keys of one call are distinct, and their rooms are held (RoomsSerialize).
 WITH stored AS (
     INSERT INTO session_history (tenant_id, room_id, message_id, sender_id, kind, gen, kid, envelope)
     SELECT @tenant_id, m.room_id, m.message_id, m.sender_id, m.kind, m.gen, m.kid, m.envelope
@@ -9,13 +10,19 @@ WITH stored AS (
         SELECT unnest(@room_ids::uuid[]) AS room_id, unnest(@message_ids::text[]) AS message_id,
                unnest(@sender_ids::uuid[]) AS sender_id, unnest(@kinds::text[]) AS kind,
                unnest(@gens::bigint[]) AS gen, unnest(@kids::bytea[]) AS kid,
+               unnest(@encs::boolean[]) AS enc, unnest(@hdrs::boolean[]) AS hdr,
                unnest(@envelopes::bytea[]) AS envelope
     ) m
     -- Scalar subqueries, so that every row is looked up by key whatever the planner
     -- believes of the tables' sizes.
     WHERE (SELECT p.room_id = m.room_id AND p.left_at IS NULL FROM participants p
            WHERE p.tenant_id = @tenant_id AND p.id = m.sender_id)
-      AND (SELECT r.state <> 'ARCHIVED' FROM rooms r WHERE r.tenant_id = @tenant_id AND r.id = m.room_id)
+      AND (SELECT r.state <> 'ARCHIVED'
+                  AND scheme_takes(r.scheme, m.kind, m.kid IS NOT NULL, m.enc, m.hdr)
+                  AND (r.scheme <> 'mls' OR (@mls::boolean AND (
+                       m.kind <> 'message'
+                       OR (r.state <> 'REKEYING' AND mls_epoch(@tenant_id, m.room_id) = m.gen))))
+           FROM rooms r WHERE r.tenant_id = @tenant_id AND r.id = m.room_id)
     ON CONFLICT ON CONSTRAINT session_history_pk DO NOTHING
     RETURNING room_id, message_id
 )
@@ -32,7 +39,12 @@ SELECT @tenant_id::uuid, @room_id::uuid, @message_id::text, @sender_id::uuid,
 FROM participants p
 -- "IS TRUE" keeps the planner from an index that begins with the room.
 WHERE p.tenant_id = @tenant_id AND p.id = @sender_id AND (p.room_id = @room_id) IS TRUE AND p.left_at IS NULL
-  AND (SELECT r.state <> 'ARCHIVED' FROM rooms r WHERE r.tenant_id = @tenant_id AND r.id = @room_id)
+  AND (SELECT r.state <> 'ARCHIVED'
+              AND scheme_takes(r.scheme, @kind, @kid IS NOT NULL, @enc::boolean, @hdr::boolean)
+              AND (r.scheme <> 'mls' OR (@mls::boolean AND (
+                   @kind <> 'message'
+                   OR (r.state <> 'REKEYING' AND mls_epoch(@tenant_id, @room_id) = @gen))))
+       FROM rooms r WHERE r.tenant_id = @tenant_id AND r.id = @room_id)
 -- There is but one unique constraint; to name it would cost a check of who may read it.
 ON CONFLICT DO NOTHING;
 
@@ -42,18 +54,44 @@ SELECT (r.id IS NOT NULL)::boolean AS room_known,
        coalesce(r.state = 'ARCHIVED', false)::boolean AS archived,
        (p.id IS NOT NULL)::boolean AS member,
        (h.message_id IS NOT NULL)::boolean AS stored,
-       coalesce(h.sender_id = m.sender_id AND h.envelope = m.envelope, false)::boolean AS same
+       coalesce(h.sender_id = m.sender_id AND h.envelope = m.envelope, false)::boolean AS same,
+       coalesce(r.scheme = 'mls', false)::boolean AS mls,
+       coalesce(scheme_takes(r.scheme, m.kind, m.kid IS NOT NULL, m.enc, m.hdr), false)::boolean AS fits,
+       coalesce(r.state = 'REKEYING', false)::boolean AS rekeying,
+       g.epoch AS epoch
 FROM (
     SELECT generate_subscripts(@message_ids::text[], 1) AS n,
            unnest(@room_ids::uuid[]) AS room_id, unnest(@message_ids::text[]) AS message_id,
-           unnest(@sender_ids::uuid[]) AS sender_id, unnest(@envelopes::bytea[]) AS envelope
+           unnest(@sender_ids::uuid[]) AS sender_id, unnest(@kinds::text[]) AS kind,
+           unnest(@kids::bytea[]) AS kid, unnest(@encs::boolean[]) AS enc,
+           unnest(@hdrs::boolean[]) AS hdr, unnest(@envelopes::bytea[]) AS envelope
 ) m
 LEFT JOIN rooms r ON r.tenant_id = @tenant_id AND r.id = m.room_id
 LEFT JOIN participants p ON p.tenant_id = @tenant_id AND p.room_id = m.room_id
                         AND p.id = m.sender_id AND p.left_at IS NULL
 LEFT JOIN session_history h ON h.tenant_id = @tenant_id AND h.room_id = m.room_id
                            AND h.message_id = m.message_id
+LEFT JOIN mls_groups g ON g.tenant_id = @tenant_id AND g.room_id = m.room_id
 ORDER BY m.n;
+
+-- name: HistoryAfter :many
+-- Oldest first.
+SELECT position, message_id, sender_id, kind, gen, kid, envelope, received_at
+FROM session_history
+WHERE tenant_id = @tenant_id AND room_id = @room_id AND position > @after AND received_at >= @since
+ORDER BY position LIMIT @page;
+
+-- name: HistoryBefore :many
+-- Newest first.
+SELECT position, message_id, sender_id, kind, gen, kid, envelope, received_at
+FROM session_history
+WHERE tenant_id = @tenant_id AND room_id = @room_id AND position < @before AND received_at >= @since
+ORDER BY position DESC LIMIT @page;
+
+-- name: HistoryByID :one
+SELECT position, message_id, sender_id, kind, gen, kid, envelope, received_at
+FROM session_history
+WHERE tenant_id = @tenant_id AND room_id = @room_id AND message_id = @message_id;
 
 -- name: HistoryOverfull :many
 -- The rooms of one page that hold rows outside the window.

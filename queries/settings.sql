@@ -9,6 +9,23 @@ SELECT CASE WHEN current_user <> 'relay_service' THEN set_config('role', 'relay_
        set_config('relay.token', @token::text, true),
        set_config('relay.tenant_name', @tenant_name::text, true);
 
+-- name: SettingsApplyInRoom :exec
+-- SettingsApply of the service, and RoomsSerialize of one room, in one statement: for a
+-- lone row.
+SELECT CASE WHEN current_user <> 'relay_service' THEN set_config('role', 'relay_service', true) END,
+       set_config('relay.tenant', @tenant::text, true),
+       set_config('relay.actor', 'service', true),
+       set_config('relay.token', '', true),
+       set_config('relay.tenant_name', '', true),
+       pg_catalog.pg_advisory_xact_lock(@room::bigint);
+
+-- name: RoomsSerialize :exec
+-- Holds rooms, by lock keys in rising order, until the transaction ends, against others
+-- who store in them by a position. A position is drawn under this lock and the lock is
+-- given back after the commit is visible (PostgreSQL, CommitTransaction), so positions of
+-- one room become visible in their order, and readers need no lock to trust a cursor.
+SELECT pg_catalog.pg_advisory_xact_lock(key) FROM unnest(@rooms::bigint[]) AS key;
+
 -- name: SettingsAdoptTenant :exec
 -- Lets the transaction act in the tenant of the one credential that relay.token shows.
 SELECT set_config('relay.tenant', c.tenant_id::text, true),

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,4 +43,12 @@ type HistoryReader interface {
 	HistoryPage(ctx context.Context, tenant, room uuid.UUID, page Page) (rows []StoredMessage, more bool, err error)
 	// HistoryMessage returns one message: ErrNotFound when the window does not hold it.
 	HistoryMessage(ctx context.Context, tenant, room uuid.UUID, id string) (StoredMessage, error)
+}
+
+// Check refuses a page that no list has: ErrInvalid.
+func (p Page) Check() error {
+	if p.From < 0 || p.Limit < 1 || p.Limit > MaxPage {
+		return fmt.Errorf("page of %d rows from %d: %w", p.Limit, p.From, ErrInvalid)
+	}
+	return nil
 }

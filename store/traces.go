@@ -15,6 +15,9 @@ type FileHeader struct {
 	SizeBytes uint64
 }
 
+// MaxTraceFiles bounds the files of one message.
+const MaxTraceFiles = 64
+
 // Trace is the durable audit event message.private of one private message (RELAY,
 // "Before delivering an agent-to-agent"). It holds nothing of the content.
 type Trace struct {
@@ -33,7 +36,7 @@ type Trace struct {
 	Digest [32]byte
 }
 
-// StoredTrace is a committed trace.
+// StoredTrace is a committed trace, without its Digest.
 type StoredTrace struct {
 	Trace
 	Position    int64

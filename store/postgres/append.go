@@ -11,57 +11,64 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/store/postgres/internal/sqlcgen"
-	"github.com/peerrelay/peerrelay/wire"
 )
 
-// group is the messages of one tenant in one transaction. Their ids are distinct.
-type group struct {
-	tenant   uuid.UUID
-	messages []*pending
-	stored   sqlcgen.HistoryInsertRow // the database's answer; of a lone message, the number only
+// group is the rows of one tenant in one transaction. Their keys are distinct.
+type group[R any] struct {
+	tenant uuid.UUID
+	rows   []*pending[R]
+	stored storedRows
 }
 
-// storeMessages gives each message its verdict. Ids are distinct within a room. All
-// go in one transaction; where the database blames a row for its failure, each tenant
-// is tried alone, and then each row.
-func (s *Store) storeMessages(ctx context.Context, messages []*pending) {
-	groups, start := groupByTenant(messages), time.Now()
-	err := s.insert(ctx, groups)
-	s.metrics.committed(len(messages), time.Since(start))
+// storedRows is the database's answer: how many rows it stored and, where those are
+// not all, which. Of a lone row it is the number only.
+type storedRows struct {
+	count int64
+	rooms []uuid.UUID
+	ids   []string
+}
+
+// write gives each row its verdict. Keys are distinct within a tenant. All go in one
+// transaction; where the database blames a row for its failure, each tenant is tried
+// alone, and then each row.
+func (c *groupCommit[R]) write(ctx context.Context, rows []*pending[R]) {
+	groups, start := c.groupByTenant(rows), time.Now()
+	err := c.insert(ctx, groups)
+	c.metrics.committed(len(rows), time.Since(start))
 	switch {
 	case err == nil:
 		for i := range groups {
-			s.settle(ctx, &groups[i])
+			c.settle(ctx, &groups[i])
 		}
-	case len(messages) == 1 || !blamesData(err):
-		for _, p := range messages {
+	case len(rows) == 1 || !blamesData(err):
+		for _, p := range rows {
 			p.done <- verdict{err: mapError(err)}
 		}
 	case len(groups) > 1:
 		for _, g := range groups {
-			s.storeMessages(ctx, g.messages)
+			c.write(ctx, g.rows)
 		}
 	default:
-		for i := range messages {
-			s.storeMessages(ctx, messages[i:i+1])
+		for i := range rows {
+			c.write(ctx, rows[i:i+1])
 		}
 	}
 }
 
-// groupByTenant may reorder messages; those of one tenant keep their order.
-func groupByTenant(messages []*pending) []group {
-	slices.SortStableFunc(messages, func(a, b *pending) int {
-		return bytes.Compare(a.message.Tenant[:], b.message.Tenant[:])
+// groupByTenant may reorder rows; those of one tenant keep their order.
+func (c *groupCommit[R]) groupByTenant(rows []*pending[R]) []group[R] {
+	slices.SortStableFunc(rows, func(a, b *pending[R]) int {
+		left, right := c.table.tenant(&a.row), c.table.tenant(&b.row)
+		return bytes.Compare(left[:], right[:])
 	})
-	var groups []group
-	for start := 0; start < len(messages); {
-		tenant, end := messages[start].message.Tenant, start+1
-		for end < len(messages) && messages[end].message.Tenant == tenant {
+	var groups []group[R]
+	for start := 0; start < len(rows); {
+		tenant, end := c.table.tenant(&rows[start].row), start+1
+		for end < len(rows) && c.table.tenant(&rows[end].row) == tenant {
 			end++
 		}
-		groups = append(groups, group{tenant: tenant, messages: messages[start:end]})
+		groups = append(groups, group[R]{tenant: tenant, rows: rows[start:end]})
 		start = end
 	}
 	return groups
@@ -69,117 +76,106 @@ func groupByTenant(messages []*pending) []group {
 
 // insert stores what can be stored, one statement per group, in one transaction and
 // one round trip.
-func (s *Store) insert(ctx context.Context, groups []group) error {
-	return s.lend(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+func (c *groupCommit[R]) insert(ctx context.Context, groups []group[R]) error {
+	return c.store.lend(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		batch := &pgx.Batch{}
-		for _, g := range groups {
-			asService(g.tenant).queue(batch)
-			g.queue(batch)
+		first := c.queueSettings(batch, groups)
+		for i := range groups {
+			if i > 0 {
+				asService(groups[i].tenant).queue(batch)
+			}
+			c.queue(batch, &groups[i])
 		}
 		results := conn.SendBatch(ctx, batch)
 		for i := range groups {
-			if _, err := results.Exec(); err != nil {
-				break // Close has it
+			for range first {
+				if _, err := results.Exec(); err != nil {
+					return results.Close() // which has it
+				}
 			}
 			if err := groups[i].read(results); err != nil {
 				return errors.Join(err, results.Close())
 			}
+			first = 1 // the settings of the groups that follow
 		}
 		return results.Close()
 	})
 }
 
-// queue queues the statement that stores the group; the order of its parameters is that
-// of the generated method.
-func (g *group) queue(batch *pgx.Batch) {
-	m := g.messages
-	if len(m) > 1 {
-		batch.Queue(sqlcgen.HistoryInsert,
-			messageIDs(m), g.tenant, roomIDs(m), senderIDs(m), kinds(m), gens(m), kids(m), envelopes(m))
+// queueSettings queues the first group's settings and the locks of all rooms, in the
+// order that every writer keeps to. It returns how many statements these are.
+func (c *groupCommit[R]) queueSettings(batch *pgx.Batch, groups []group[R]) int {
+	if first := groups[0]; len(groups) == 1 && len(first.rows) == 1 {
+		batch.Queue(sqlcgen.SettingsApplyInRoom, first.tenant.String(), lockKey(c.table.key(&first.rows[0].row).room))
+		return 1
+	}
+	var keys []int64
+	for _, g := range groups {
+		for _, p := range g.rows {
+			keys = append(keys, lockKey(c.table.key(&p.row).room))
+		}
+	}
+	slices.Sort(keys)
+	settings := asService(groups[0].tenant).queue(batch)
+	batch.Queue(sqlcgen.RoomsSerialize, slices.Compact(keys))
+	return settings + 1
+}
+
+func (c *groupCommit[R]) queue(batch *pgx.Batch, g *group[R]) {
+	if len(g.rows) == 1 {
+		c.table.queueOne(batch, &g.rows[0].row)
 		return
 	}
-	one := &m[0].message
-	var kid []byte // NULL
-	if one.KID != "" {
-		kid = []byte(one.KID)
-	}
-	batch.Queue(sqlcgen.HistoryInsertOne,
-		g.tenant, one.Room, one.ID, one.Sender, one.Kind.String(), int64(one.Gen), kid, one.Bytes)
+	c.table.queueMany(batch, g.rows)
 }
 
 // read takes the answer to what queue queued.
-func (g *group) read(results pgx.BatchResults) error {
-	if len(g.messages) > 1 {
-		return results.QueryRow().Scan(&g.stored.Stored, &g.stored.Rooms, &g.stored.IDs)
+func (g *group[R]) read(results pgx.BatchResults) error {
+	if len(g.rows) > 1 {
+		return results.QueryRow().Scan(&g.stored.count, &g.stored.rooms, &g.stored.ids)
 	}
 	tag, err := results.Exec()
-	g.stored = sqlcgen.HistoryInsertRow{Stored: tag.RowsAffected()}
+	g.stored = storedRows{count: tag.RowsAffected()}
 	return err
 }
 
-// settle answers the messages of a committed group.
-func (s *Store) settle(ctx context.Context, g *group) {
-	if g.stored.Stored == int64(len(g.messages)) {
-		for _, p := range g.messages {
+// settle answers the rows of a committed group.
+func (c *groupCommit[R]) settle(ctx context.Context, g *group[R]) {
+	if g.stored.count == int64(len(g.rows)) {
+		for _, p := range g.rows {
 			p.done <- verdict{}
 		}
 		return
 	}
-	stored := make(map[messageKey]struct{}, len(g.stored.IDs))
-	for i, id := range g.stored.IDs {
-		stored[messageKey{g.stored.Rooms[i], id}] = struct{}{}
+	stored := make(map[rowKey]struct{}, len(g.stored.ids))
+	for i, id := range g.stored.ids {
+		stored[rowKey{g.stored.rooms[i], id}] = struct{}{}
 	}
-	var refused []*pending
-	for _, p := range g.messages {
-		if _, ok := stored[messageKey{p.message.Room, p.message.ID}]; ok {
+	var refused []*pending[R]
+	for _, p := range g.rows {
+		if _, ok := stored[c.table.key(&p.row)]; ok {
 			p.done <- verdict{}
 			continue
 		}
 		refused = append(refused, p)
 	}
-	s.explain(ctx, g.tenant, refused)
+	c.explain(ctx, g.tenant, refused)
 }
 
-// explain answers the messages that were not stored, by what the database holds now.
-func (s *Store) explain(ctx context.Context, tenant uuid.UUID, refused []*pending) {
-	ask := sqlcgen.HistoryVerdictsParams{TenantID: tenant}
-	for _, p := range refused {
-		ask.MessageIDs = append(ask.MessageIDs, p.message.ID)
-		ask.RoomIDs = append(ask.RoomIDs, p.message.Room)
-		ask.SenderIDs = append(ask.SenderIDs, p.message.Sender)
-		ask.Envelopes = append(ask.Envelopes, p.message.Bytes)
-	}
-	var rows []sqlcgen.HistoryVerdictsRow
-	err := s.call(ctx, "compare with history", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
-		rows, err = s.q.HistoryVerdicts(ctx, db, ask)
-		return err
-	})
-	if err == nil && len(rows) != len(refused) {
-		err = fmt.Errorf("compare with history: %d answers to %d questions", len(rows), len(refused))
+// explain answers the rows that were not stored.
+func (c *groupCommit[R]) explain(ctx context.Context, tenant uuid.UUID, refused []*pending[R]) {
+	verdicts, err := c.table.explain(ctx, tenant, refused)
+	if err == nil && len(verdicts) != len(refused) {
+		err = fmt.Errorf("ask why rows were not stored: %d answers to %d questions", len(verdicts), len(refused))
 	}
 	for i, p := range refused {
 		if err != nil {
 			p.done <- verdict{err: err}
 			continue
 		}
-		p.done <- verdictOf(rows[i])
+		p.done <- verdicts[i]
 	}
 }
 
-var errConflict = &wire.Error{Code: wire.HistoryConflict, Detail: "the id is stored with other content or another sender"}
-
-func verdictOf(row sqlcgen.HistoryVerdictsRow) verdict {
-	switch {
-	case !row.RoomKnown:
-		return verdict{err: fmt.Errorf("room: %w", store.ErrNotFound)}
-	case row.Archived:
-		return verdict{err: fmt.Errorf("room is archived: %w", store.ErrConflict)}
-	case !row.Member:
-		return verdict{err: fmt.Errorf("sender: %w", store.ErrNotFound)}
-	case row.Same:
-		return verdict{duplicate: true}
-	case row.Stored:
-		return verdict{err: errConflict}
-	}
-	return verdict{err: errors.New("the message was not stored, for no reason that still holds")}
-}
+// errNoReason: what kept the row out is gone again. The same call again may succeed.
+var errNoReason = errors.New("the row was not stored, for no reason that still holds")

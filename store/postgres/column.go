@@ -9,20 +9,22 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"github.com/peerrelay/peerrelay/store"
 )
 
-// column is an array parameter with one element per message, encoded straight from the
-// messages: the general encoder boxes every element and writes uuids through text.
-type column struct {
-	messages []*pending
-	element  uint32 // OID
+// column is an array parameter with one element per row, encoded straight from the
+// rows: the general encoder boxes every element and writes uuids through text.
+type column[R any] struct {
+	rows    []*pending[R]
+	element uint32 // OID
+	bytes   int    // of all elements together, about
 	// write appends the element's binary form; false is NULL.
-	write func(dst []byte, m *store.Message) ([]byte, bool)
+	write func(dst []byte, row *R) ([]byte, bool)
 }
 
-var arrayOIDs = [...]uint32{pgtype.UUIDArrayOID, pgtype.TextArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID}
+// arrayParameter is a column of whatever rows.
+type arrayParameter interface{ encode(buf []byte) []byte }
+
+var arrayOIDs = [...]uint32{pgtype.UUIDArrayOID, pgtype.TextArrayOID, pgtype.Int8ArrayOID, pgtype.BoolArrayOID, pgtype.ByteaArrayOID}
 
 // registerTypes teaches a connection to encode columns and single uuids.
 func registerTypes(conn *pgx.Conn) {
@@ -61,7 +63,7 @@ func (uuidPlan) Encode(value any, buf []byte) ([]byte, error) {
 type columnCodec struct{ pgtype.Codec }
 
 func (c columnCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
-	if _, ok := value.(column); ok && format == pgtype.BinaryFormatCode {
+	if _, ok := value.(arrayParameter); ok && format == pgtype.BinaryFormatCode {
 		return columnPlan{}
 	}
 	return c.Codec.PlanEncode(m, oid, format, value)
@@ -69,69 +71,78 @@ func (c columnCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value a
 
 type columnPlan struct{}
 
-// Encode writes the binary form of a one-dimensional array (array_send in PostgreSQL):
-// dimensions, whether it has NULLs, element type, length, lower bound, elements.
 func (columnPlan) Encode(value any, buf []byte) ([]byte, error) {
-	c, ok := value.(column)
+	c, ok := value.(arrayParameter)
 	if !ok {
 		return nil, fmt.Errorf("encode column: got a %T", value)
 	}
-	buf = slices.Grow(buf, c.size())
+	return c.encode(buf), nil
+}
+
+// encode writes the binary form of a one-dimensional array (array_send in PostgreSQL):
+// dimensions, whether it has NULLs, element type, length, lower bound, elements.
+func (c column[R]) encode(buf []byte) []byte {
+	buf = slices.Grow(buf, 20+4*len(c.rows)+c.bytes)
 	buf = binary.BigEndian.AppendUint32(buf, 1)
 	buf = binary.BigEndian.AppendUint32(buf, 1) // "may have", which costs nothing
 	buf = binary.BigEndian.AppendUint32(buf, c.element)
-	buf = binary.BigEndian.AppendUint32(buf, uint32(len(c.messages)))
+	buf = binary.BigEndian.AppendUint32(buf, uint32(len(c.rows)))
 	buf = binary.BigEndian.AppendUint32(buf, 1)
-	for _, p := range c.messages {
+	for _, p := range c.rows {
 		at := len(buf)
 		var present bool
-		buf, present = c.write(binary.BigEndian.AppendUint32(buf, math.MaxUint32), &p.message) // -1: NULL
+		buf, present = c.write(binary.BigEndian.AppendUint32(buf, math.MaxUint32), &p.row) // -1: NULL
 		if present {
 			binary.BigEndian.PutUint32(buf[at:], uint32(len(buf)-at-4))
 		}
 	}
-	return buf, nil
+	return buf
 }
 
-// size is about how long the encoded column will be.
-func (c column) size() int {
-	size := 20 + len(c.messages)*(4+36)
-	if c.element == pgtype.ByteaOID {
-		for _, p := range c.messages {
-			size += len(p.message.Bytes)
-		}
-	}
-	return size
-}
+// uuidColumn, textColumn and the others make columns of one value per row.
 
-// The columns of HistoryInsert.
-
-func roomIDs(of []*pending) column {
-	return column{of, pgtype.UUIDOID, func(dst []byte, m *store.Message) ([]byte, bool) { return append(dst, m.Room[:]...), true }}
-}
-
-func senderIDs(of []*pending) column {
-	return column{of, pgtype.UUIDOID, func(dst []byte, m *store.Message) ([]byte, bool) { return append(dst, m.Sender[:]...), true }}
-}
-
-func messageIDs(of []*pending) column {
-	return column{of, pgtype.TextOID, func(dst []byte, m *store.Message) ([]byte, bool) { return append(dst, m.ID...), true }}
-}
-
-func kinds(of []*pending) column {
-	return column{of, pgtype.TextOID, func(dst []byte, m *store.Message) ([]byte, bool) { return append(dst, m.Kind.String()...), true }}
-}
-
-func gens(of []*pending) column {
-	return column{of, pgtype.Int8OID, func(dst []byte, m *store.Message) ([]byte, bool) {
-		return binary.BigEndian.AppendUint64(dst, m.Gen), true
+func uuidColumn[R any](of []*pending[R], value func(*R) uuid.UUID) column[R] {
+	return column[R]{of, pgtype.UUIDOID, 16 * len(of), func(dst []byte, row *R) ([]byte, bool) {
+		id := value(row)
+		return append(dst, id[:]...), true
 	}}
 }
 
-func kids(of []*pending) column {
-	return column{of, pgtype.ByteaOID, func(dst []byte, m *store.Message) ([]byte, bool) { return append(dst, m.KID...), m.KID != "" }}
+func textColumn[R any](of []*pending[R], value func(*R) string) column[R] {
+	return column[R]{of, pgtype.TextOID, 36 * len(of), func(dst []byte, row *R) ([]byte, bool) {
+		return append(dst, value(row)...), true
+	}}
 }
 
-func envelopes(of []*pending) column {
-	return column{of, pgtype.ByteaOID, func(dst []byte, m *store.Message) ([]byte, bool) { return append(dst, m.Bytes...), true }}
+func int8Column[R any](of []*pending[R], value func(*R) uint64) column[R] {
+	return column[R]{of, pgtype.Int8OID, 8 * len(of), func(dst []byte, row *R) ([]byte, bool) {
+		return binary.BigEndian.AppendUint64(dst, value(row)), true
+	}}
+}
+
+func boolColumn[R any](of []*pending[R], value func(*R) bool) column[R] {
+	return column[R]{of, pgtype.BoolOID, len(of), func(dst []byte, row *R) ([]byte, bool) {
+		if value(row) {
+			return append(dst, 1), true
+		}
+		return append(dst, 0), true
+	}}
+}
+
+// optionalColumn holds NULL where a value is empty.
+func optionalColumn[R any, V string | []byte](of []*pending[R], element uint32, value func(*R) V) column[R] {
+	return column[R]{of, element, 0, func(dst []byte, row *R) ([]byte, bool) {
+		v := value(row)
+		return append(dst, v...), len(v) > 0
+	}}
+}
+
+func byteaColumn[R any](of []*pending[R], value func(*R) []byte) column[R] {
+	total := 0
+	for _, p := range of {
+		total += len(value(&p.row))
+	}
+	return column[R]{of, pgtype.ByteaOID, total, func(dst []byte, row *R) ([]byte, bool) {
+		return append(dst, value(row)...), true
+	}}
 }

@@ -20,15 +20,18 @@ type Config struct {
 	Logger  *slog.Logger // nil discards
 	// Registerer gets the metrics; nil: they are counted and shown nowhere.
 	Registerer prometheus.Registerer
-	History    HistoryConfig
+	// MLS lets rooms of scheme mls be used; off, they refuse every message.
+	MLS     bool
+	History HistoryConfig
 }
 
-// HistoryConfig says how history is written and how much of it is kept.
+// HistoryConfig says how history and traces are written, each by flushers and queues of
+// its own, and how much of history is kept. Traces are an audit: they are kept for ever.
 type HistoryConfig struct {
 	Flushers   int // concurrent commits; default 2
 	BatchRows  int // most rows of one commit; default 512
 	BatchBytes int // envelope bytes after which a commit takes no more rows; default 4 MiB
-	// Queue bounds the messages waiting for each flusher; default 4096. A call waits for
+	// Queue bounds the rows waiting for each flusher; default 4096. A call waits for
 	// room in it until its deadline.
 	Queue int
 

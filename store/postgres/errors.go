@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/peerrelay/peerrelay/store"
-	"github.com/peerrelay/peerrelay/wire"
 )
 
 // ErrClosed reports a call on a closed Store; nothing was stored.
@@ -41,9 +40,12 @@ var constraintErrors = map[string]error{
 	"session_history_kind_ck":       errMalformed,
 	"session_history_gen_ck":        errMalformed,
 	"session_history_envelope_ck":   errMalformed,
-}
 
-var errMalformed = &wire.Error{Code: wire.MalformedRequest, Detail: "history does not take this message"}
+	"message_traces_message_id_ck": errTraceShape,
+	"message_traces_ts_ck":         errTraceShape,
+	"message_traces_digest_ck":     errTraceShape,
+	"message_traces_files_ck":      errTraceShape,
+}
 
 // mapError is the one place where the database's answers become the store's errors.
 // Errors of a context pass as they are; what is not known stays unknown.

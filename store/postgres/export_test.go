@@ -18,6 +18,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // HistoryDepth is how many messages wait for a flusher.
 func (s *Store) HistoryDepth() int { return s.history.depth() }
 
+// TracesDepth is how many traces wait for a flusher.
+func (s *Store) TracesDepth() int { return s.traces.depth() }
+
 // MappedConstraints are the constraints that mapError knows.
 func MappedConstraints() []string { return slices.Sorted(maps.Keys(constraintErrors)) }
 

@@ -3,42 +3,35 @@ package postgres
 import (
 	"context"
 	"sync"
-
-	"github.com/google/uuid"
 )
 
-// flusher writes the messages of its queue, as many at a time as wait. A caller who
-// finds it idle does that himself, since waking another goroutine and being woken by
-// it costs a lone message a good part of its time; what has come meanwhile is for the
-// flusher's own goroutine.
-type flusher struct {
-	writer *historyWriter
-	queue  chan *pending
+// flusher writes the rows of its queue, as many at a time as wait. A caller who finds it
+// idle does that himself, since waking another goroutine and being woken by it costs a
+// lone row a good part of its time; what has come meanwhile is for the flusher's own
+// goroutine.
+type flusher[R any] struct {
+	commit *groupCommit[R]
+	queue  chan *pending[R]
 	kick   chan struct{} // there is something in the queue and nobody at it
 
-	mu    sync.Mutex // held by whoever flushes; guards the following, which is reused
-	batch []*pending // what one flush writes
-	round []*pending // of these, one per id
-	seen  map[messageKey]struct{}
+	mu    sync.Mutex    // held by whoever flushes; guards the following, which is reused
+	batch []*pending[R] // what one flush writes
+	round []*pending[R] // of these, one per key
+	seen  map[rowKey]struct{}
 }
 
-type messageKey struct {
-	room uuid.UUID
-	id   string
-}
-
-func newFlusher(w *historyWriter, queue chan *pending) *flusher {
-	return &flusher{
-		writer: w, queue: queue, kick: make(chan struct{}, 1), seen: make(map[messageKey]struct{}),
+func newFlusher[R any](c *groupCommit[R], queue chan *pending[R]) *flusher[R] {
+	return &flusher[R]{
+		commit: c, queue: queue, kick: make(chan struct{}, 1), seen: make(map[rowKey]struct{}),
 	}
 }
 
-func (f *flusher) run() {
+func (f *flusher[R]) run() {
 	for {
 		select {
 		case <-f.kick:
 			f.drain()
-		case <-f.writer.closing:
+		case <-f.commit.closing:
 			f.drain() // what was queued before
 			return
 		}
@@ -46,7 +39,7 @@ func (f *flusher) run() {
 }
 
 // drain writes until nothing waits.
-func (f *flusher) drain() {
+func (f *flusher[R]) drain() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.next() {
@@ -54,7 +47,7 @@ func (f *flusher) drain() {
 }
 
 // lead flushes once, unless somebody is at it who will look at the queue again.
-func (f *flusher) lead() {
+func (f *flusher[R]) lead() {
 	if !f.mu.TryLock() {
 		return
 	}
@@ -69,7 +62,7 @@ func (f *flusher) lead() {
 }
 
 // next writes what waits, as far as one commit takes it; false when nothing does.
-func (f *flusher) next() bool {
+func (f *flusher[R]) next() bool {
 	select {
 	case p := <-f.queue:
 		f.gather(p)
@@ -81,15 +74,15 @@ func (f *flusher) next() bool {
 }
 
 // gather takes first and whatever else waits, up to the bounds of one commit.
-func (f *flusher) gather(first *pending) {
-	cfg := f.writer.store.cfg.History
+func (f *flusher[R]) gather(first *pending[R]) {
+	cfg := f.commit.store.cfg.History
 	f.batch = f.batch[:0]
 	for p, bytes := first, 0; ; {
 		if p.take() {
 			f.batch = append(f.batch, p)
-			bytes += len(p.message.Bytes)
+			bytes += f.commit.table.size(&p.row)
 		} else {
-			f.writer.recycle(p)
+			f.commit.recycle(p)
 		}
 		if len(f.batch) >= cfg.BatchRows || bytes >= cfg.BatchBytes {
 			return
@@ -102,26 +95,26 @@ func (f *flusher) gather(first *pending) {
 	}
 }
 
-// flush gives every message of the batch its verdict.
-func (f *flusher) flush() {
+// flush gives every row of the batch its verdict.
+func (f *flusher[R]) flush() {
 	if len(f.batch) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(f.writer.ctx, f.writer.store.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(f.commit.ctx, f.commit.store.cfg.Timeout)
 	defer cancel()
 	for todo := f.batch; len(todo) > 0; {
 		todo = f.split(todo)
-		f.writer.store.storeMessages(ctx, f.round)
+		f.commit.write(ctx, f.round)
 	}
 }
 
-// split moves the first message of every id into the round and returns the others:
-// resends or conflicts, whose verdict is by what is stored after the round.
-func (f *flusher) split(todo []*pending) (later []*pending) {
+// split moves the first row of every key into the round and returns the others: resends
+// or conflicts, whose verdict is by what is stored after the round.
+func (f *flusher[R]) split(todo []*pending[R]) (later []*pending[R]) {
 	clear(f.seen)
 	f.round = f.round[:0]
 	for _, p := range todo {
-		key := messageKey{p.message.Room, p.message.ID}
+		key := f.commit.table.key(&p.row)
 		if _, ok := f.seen[key]; ok {
 			later = append(later, p)
 			continue

@@ -2,13 +2,14 @@ package postgres
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"sync"
-	"sync/atomic"
-	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/store/postgres/internal/sqlcgen"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -18,7 +19,7 @@ func (s *Store) AppendMessage(ctx context.Context, m store.Message) (store.Appen
 	if v.err == nil {
 		v = s.history.append(ctx, m)
 	}
-	s.metrics.count(v)
+	s.history.metrics.count(v)
 	if v.err != nil {
 		return store.Appended{}, fmt.Errorf("append message: %w", v.err)
 	}
@@ -48,147 +49,117 @@ func validID(id string) bool {
 	return true
 }
 
-// verdict is what became of one message.
-type verdict struct {
-	duplicate bool
-	err       error
+// historyTable is session_history.
+type historyTable struct{ store *Store }
+
+var _ table[store.Message] = historyTable{}
+
+func (historyTable) tenant(m *store.Message) uuid.UUID { return m.Tenant }
+func (historyTable) key(m *store.Message) rowKey       { return rowKey{m.Room, m.ID} }
+func (historyTable) size(m *store.Message) int         { return len(m.Bytes) }
+
+// queueOne's parameters are in the order of the generated method.
+func (t historyTable) queueOne(batch *pgx.Batch, m *store.Message) {
+	var kid []byte // NULL
+	if m.KID != "" {
+		kid = []byte(m.KID)
+	}
+	batch.Queue(sqlcgen.HistoryInsertOne,
+		m.Tenant, m.Room, m.ID, m.Sender, m.Kind.String(), int64(m.Gen), kid, m.Bytes, m.Enc != "", m.Hdr, t.store.cfg.MLS)
 }
 
-// pending is a message on its way. Either its flusher takes it or, before that, its
-// caller withdraws it; whoever comes first owns it from then on.
-type pending struct {
-	message store.Message
-	owner   atomic.Uint32
-	done    chan verdict // has room for the one verdict
-	overdue *time.Timer  // the call's own deadline; cheaper than a context per message
+// queueMany's parameters are in the order of the generated method.
+func (t historyTable) queueMany(batch *pgx.Batch, rows []*pending[store.Message]) {
+	batch.Queue(sqlcgen.HistoryInsert,
+		textColumn(rows, func(m *store.Message) string { return m.ID }),
+		rows[0].row.Tenant,
+		uuidColumn(rows, func(m *store.Message) uuid.UUID { return m.Room }),
+		uuidColumn(rows, func(m *store.Message) uuid.UUID { return m.Sender }),
+		textColumn(rows, func(m *store.Message) string { return m.Kind.String() }),
+		int8Column(rows, func(m *store.Message) uint64 { return m.Gen }),
+		optionalColumn(rows, pgtype.ByteaOID, func(m *store.Message) string { return m.KID }),
+		boolColumn(rows, func(m *store.Message) bool { return m.Enc != "" }),
+		boolColumn(rows, func(m *store.Message) bool { return m.Hdr }),
+		byteaColumn(rows, func(m *store.Message) []byte { return m.Bytes }),
+		t.store.cfg.MLS)
 }
 
-func newPending() any {
-	p := &pending{done: make(chan verdict, 1), overdue: time.NewTimer(time.Hour)}
-	p.overdue.Stop()
-	return p
+func (t historyTable) explain(ctx context.Context, tenant uuid.UUID, refused []*pending[store.Message]) ([]verdict, error) {
+	ask := sqlcgen.HistoryVerdictsParams{TenantID: tenant}
+	for _, p := range refused {
+		m := &p.row
+		ask.MessageIDs = append(ask.MessageIDs, m.ID)
+		ask.RoomIDs = append(ask.RoomIDs, m.Room)
+		ask.SenderIDs = append(ask.SenderIDs, m.Sender)
+		ask.Kinds = append(ask.Kinds, m.Kind.String())
+		var kid []byte // NULL
+		if m.KID != "" {
+			kid = []byte(m.KID)
+		}
+		ask.KIDs = append(ask.KIDs, kid)
+		ask.Encs = append(ask.Encs, m.Enc != "")
+		ask.Hdrs = append(ask.Hdrs, m.Hdr)
+		ask.Envelopes = append(ask.Envelopes, m.Bytes)
+	}
+	var rows []sqlcgen.HistoryVerdictsRow
+	err := t.store.call(ctx, "compare with history", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
+		rows, err = t.store.q.HistoryVerdicts(ctx, db, ask)
+		return err
+	})
+	if err != nil || len(rows) != len(refused) {
+		return nil, err
+	}
+	verdicts := make([]verdict, len(rows))
+	for i, row := range rows {
+		verdicts[i] = t.verdictOf(row, &refused[i].row)
+	}
+	return verdicts, nil
 }
 
-const (
-	waiting   uint32 = iota
-	taken            // by the flusher, which will send a verdict
-	withdrawn        // by the caller, who has returned: the message must not be read
+// Refusals of history.
+var (
+	errMalformed      = &wire.Error{Code: wire.MalformedRequest, Detail: "history does not take this message"}
+	errConflict       = &wire.Error{Code: wire.HistoryConflict, Detail: "the id is stored with other content or another sender"}
+	errMLSDisabled    = &wire.Error{Code: wire.MLSSchemeDisabled}
+	errSchemeMismatch = &wire.Error{Code: wire.SchemeMismatch}
+	errRemovalPending = &wire.Error{Code: wire.MLSRemovalPending}
+	errRetired        = &wire.Error{Code: wire.MLSRetired}
+	errUnknownEpoch   = &wire.Error{Code: wire.MLSUnknown}
 )
 
-func (p *pending) take() bool     { return p.owner.CompareAndSwap(waiting, taken) }
-func (p *pending) withdraw() bool { return p.owner.CompareAndSwap(waiting, withdrawn) }
-
-// historyWriter owns the flushers and their queues.
-type historyWriter struct {
-	store    *Store
-	flushers []*flusher
-	free     sync.Pool
-	closing  chan struct{} // closed first: nothing new
-	stopped  chan struct{} // closed last: no flusher runs
-	once     sync.Once
-
-	// ctx ends every flush, when closing takes too long.
-	ctx    context.Context //nolint:containedctx // the flushers' own, not a caller's
-	cancel context.CancelFunc
+// verdictOf says why a message is not stored. The order is part of the contract: a
+// resend is a resend, whatever has become of its epoch since.
+func (t historyTable) verdictOf(row sqlcgen.HistoryVerdictsRow, m *store.Message) verdict {
+	switch {
+	case !row.RoomKnown:
+		return verdict{err: fmt.Errorf("room: %w", store.ErrNotFound)}
+	case row.Archived:
+		return verdict{err: fmt.Errorf("room is archived: %w", store.ErrConflict)}
+	case !row.Member:
+		return verdict{err: fmt.Errorf("sender: %w", store.ErrNotFound)}
+	case row.Same:
+		return verdict{duplicate: true}
+	case row.Stored:
+		return verdict{err: errConflict}
+	case row.Mls && !t.store.cfg.MLS:
+		return verdict{err: errMLSDisabled}
+	case !row.Fits:
+		return verdict{err: errSchemeMismatch}
+	case row.Mls && m.Kind == wire.KindMessage:
+		return epochVerdict(row, m.Gen)
+	}
+	return verdict{err: errNoReason}
 }
 
-func newHistoryWriter(s *Store) *historyWriter {
-	w := &historyWriter{
-		store: s, closing: make(chan struct{}), stopped: make(chan struct{}),
-		free: sync.Pool{New: newPending},
+// epochVerdict says why a message of an MLS room is not stored.
+func epochVerdict(row sqlcgen.HistoryVerdictsRow, gen uint64) verdict {
+	switch {
+	case row.Rekeying:
+		return verdict{err: errRemovalPending}
+	case row.Epoch == nil || gen > uint64(*row.Epoch):
+		return verdict{err: errUnknownEpoch}
+	case gen < uint64(*row.Epoch):
+		return verdict{err: errRetired}
 	}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
-	for range s.cfg.History.Flushers {
-		w.flushers = append(w.flushers, newFlusher(w, make(chan *pending, s.cfg.History.Queue)))
-	}
-	return w
-}
-
-// start starts the flushers; close waits for them.
-func (w *historyWriter) start() {
-	var running sync.WaitGroup
-	for _, f := range w.flushers {
-		running.Go(f.run)
-	}
-	go func() {
-		running.Wait()
-		close(w.stopped)
-	}()
-}
-
-// append returns when the message has its verdict, or ctx ends before a flusher took it.
-func (w *historyWriter) append(ctx context.Context, m store.Message) verdict {
-	select {
-	case <-w.closing:
-		return verdict{err: ErrClosed}
-	default:
-	}
-	p := w.free.Get().(*pending) //nolint:errcheck // the pool holds nothing else
-	p.message = m
-	p.owner.Store(waiting)
-	p.overdue.Reset(w.store.cfg.Timeout)
-	room := binary.BigEndian.Uint64(m.Room[8:])
-	f := w.flushers[room%uint64(len(w.flushers))]
-	select {
-	case f.queue <- p:
-	case <-w.closing:
-		return w.answer(p, verdict{err: ErrClosed})
-	case <-ctx.Done():
-		return w.answer(p, verdict{err: ctx.Err()})
-	case <-p.overdue.C:
-		return w.answer(p, verdict{err: context.DeadlineExceeded})
-	}
-	f.lead()
-	select {
-	case v := <-p.done:
-		return w.answer(p, v)
-	case <-ctx.Done():
-		return w.endWait(p, ctx.Err())
-	case <-p.overdue.C:
-		return w.endWait(p, context.DeadlineExceeded)
-	case <-w.stopped:
-		return w.endWait(p, ErrClosed)
-	}
-}
-
-// endWait withdraws a message that waits; one that is being written gets its true verdict,
-// which comes within the timeout of a flush.
-func (w *historyWriter) endWait(p *pending, err error) verdict {
-	if p.withdraw() {
-		return verdict{err: err}
-	}
-	return w.answer(p, <-p.done)
-}
-
-func (w *historyWriter) answer(p *pending, v verdict) verdict {
-	w.recycle(p)
-	return v
-}
-
-func (w *historyWriter) recycle(p *pending) {
-	p.overdue.Stop()
-	p.message = store.Message{}
-	w.free.Put(p)
-}
-
-// depth is how many messages wait.
-func (w *historyWriter) depth() (n int) {
-	for _, f := range w.flushers {
-		n += len(f.queue)
-	}
-	return n
-}
-
-// close finishes what is queued, for as long as the timeout of a call.
-func (w *historyWriter) close() {
-	w.once.Do(func() { close(w.closing) })
-	overdue := time.NewTimer(w.store.cfg.Timeout)
-	defer overdue.Stop()
-	select {
-	case <-w.stopped:
-	case <-overdue.C:
-		w.cancel()
-		<-w.stopped
-	}
-	w.cancel()
+	return verdict{err: errNoReason}
 }

@@ -83,8 +83,13 @@ func (b bench) commits(t *testing.T) int {
 	families, err := b.metrics.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
-		if f.GetName() == "relay_history_commit_rows" {
-			return int(f.GetMetric()[0].GetHistogram().GetSampleCount())
+		if f.GetName() != "relay_store_commit_rows" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == "history" {
+				return int(m.GetHistogram().GetSampleCount())
+			}
 		}
 	}
 	t.Fatal("no metric")

@@ -11,7 +11,7 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-// Outcomes of an appended message, as the label of relay_history_messages_total.
+// Outcomes of an appended row, as a label of relay_store_rows_total.
 const (
 	outcomeStored    = "stored"
 	outcomeDuplicate = "duplicate"
@@ -20,42 +20,35 @@ const (
 	outcomeFailed    = "failed"
 )
 
+var outcomes = [...]string{outcomeStored, outcomeDuplicate, outcomeConflict, outcomeRefused, outcomeFailed}
+
+// Names of the group commits, as the label "which".
+const (
+	commitHistory = "history"
+	commitTraces  = "traces"
+)
+
+// metrics is what the store counts.
 type metrics struct {
 	registerer prometheus.Registerer
 	collectors []prometheus.Collector
-
-	messages *prometheus.CounterVec
-	rows     prometheus.Histogram
-	seconds  prometheus.Histogram
-	deleted  prometheus.Counter
+	deleted    prometheus.Counter
 }
 
-func newMetrics(registerer prometheus.Registerer, pool *pgxpool.Pool, depth func() int) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, pool *pgxpool.Pool, commits ...*commitMetrics) (*metrics, error) {
 	m := &metrics{
 		registerer: registerer,
-		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "relay_history_messages_total", Help: "Messages appended to history, by outcome.",
-		}, []string{"outcome"}),
-		rows: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "relay_history_commit_rows", Help: "Messages that shared one commit.",
-			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
-		}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "relay_history_commit_seconds", Help: "Time of one commit of messages, waiting for a connection included.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "relay_history_pruned_total", Help: "History rows deleted because they left the window.",
 		}),
 	}
-	for _, outcome := range []string{outcomeStored, outcomeDuplicate, outcomeConflict, outcomeRefused, outcomeFailed} {
-		m.messages.WithLabelValues(outcome)
-	}
 	m.collectors = []prometheus.Collector{
-		m.messages, m.rows, m.seconds, m.deleted,
-		gauge("relay_history_queue_depth", "Messages that wait for a flusher.", func() float64 { return float64(depth()) }),
+		m.deleted,
 		gauge("relay_database_connections", "Open database connections.", func() float64 { return float64(pool.Stat().TotalConns()) }),
 		gauge("relay_database_connections_busy", "Database connections in use.", func() float64 { return float64(pool.Stat().AcquiredConns()) }),
+	}
+	for _, c := range commits {
+		m.collectors = append(m.collectors, c.collectors()...)
 	}
 	return m, m.register()
 }
@@ -86,7 +79,50 @@ func (m *metrics) unregister() {
 	}
 }
 
-func (m *metrics) count(v verdict) { m.messages.WithLabelValues(outcomeOf(v)).Inc() }
+func (m *metrics) pruned(rows int64) { m.deleted.Add(float64(rows)) }
+
+// commitMetrics is what one group commit counts.
+type commitMetrics struct {
+	outcomes *prometheus.CounterVec
+	rows     prometheus.Histogram
+	seconds  prometheus.Histogram
+	depth    prometheus.Collector
+}
+
+func newCommitMetrics(which string, depth func() int) *commitMetrics {
+	labels := prometheus.Labels{"which": which}
+	m := &commitMetrics{
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "relay_store_rows_total", Help: "Rows appended to the store, by outcome.", ConstLabels: labels,
+		}, []string{"outcome"}),
+		rows: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "relay_store_commit_rows", Help: "Rows that shared one commit.", ConstLabels: labels,
+			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+		}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "relay_store_commit_seconds", Help: "Time of one commit of rows, waiting for a connection included.", ConstLabels: labels,
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		depth: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "relay_store_queue_depth", Help: "Rows that wait for a commit.", ConstLabels: labels,
+		}, func() float64 { return float64(depth()) }),
+	}
+	for _, outcome := range outcomes {
+		m.outcomes.WithLabelValues(outcome)
+	}
+	return m
+}
+
+func (m *commitMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.outcomes, m.rows, m.seconds, m.depth}
+}
+
+func (m *commitMetrics) count(v verdict) { m.outcomes.WithLabelValues(outcomeOf(v)).Inc() }
+
+func (m *commitMetrics) committed(rows int, took time.Duration) {
+	m.rows.Observe(float64(rows))
+	m.seconds.Observe(took.Seconds())
+}
 
 func outcomeOf(v verdict) string {
 	var refusal *wire.Error
@@ -102,10 +138,3 @@ func outcomeOf(v verdict) string {
 	}
 	return outcomeFailed
 }
-
-func (m *metrics) committed(rows int, took time.Duration) {
-	m.rows.Observe(float64(rows))
-	m.seconds.Observe(took.Seconds())
-}
-
-func (m *metrics) pruned(rows int64) { m.deleted.Add(float64(rows)) }

@@ -22,7 +22,8 @@ type Store struct {
 	q       *sqlcgen.Queries
 	pool    *pgxpool.Pool
 	metrics *metrics
-	history *historyWriter
+	history *groupCommit[store.Message]
+	traces  *groupCommit[traceRow]
 	pruner  *pruner
 }
 
@@ -41,7 +42,7 @@ var (
 )
 
 // Open connects to a database that schema.Up has brought up to date, and starts the
-// history writer. Every connection it ever makes is checked: it refuses a role that is a
+// writers of history and traces. Every connection it ever makes is checked: it refuses a role that is a
 // superuser, has BYPASSRLS, owns a table, may become one that does or is, or meets a
 // table without forced row-level security.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
@@ -53,14 +54,16 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s.history = newHistoryWriter(s)
-	metrics, err := newMetrics(cfg.Registerer, s.pool, s.history.depth)
+	s.history = newGroupCommit(s, historyTable{s}, commitHistory)
+	s.traces = newGroupCommit(s, traceTable{s}, commitTraces)
+	metrics, err := newMetrics(cfg.Registerer, s.pool, s.history.metrics, s.traces.metrics)
 	if err != nil {
 		s.pool.Close()
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s.metrics = metrics
 	s.history.start()
+	s.traces.start()
 	s.pruner = startPruner(s)
 	return s, nil
 }
@@ -126,11 +129,15 @@ func (s *Store) prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// Close finishes the messages that wait, refuses new ones with ErrClosed, and closes
-// every connection. It takes no longer than the timeout of a call.
+// Close finishes the messages and traces that wait, refuses new ones with ErrClosed, and
+// closes every connection. It takes no longer than the timeout of a call.
 func (s *Store) Close() {
 	s.pruner.close()
-	s.history.close()
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
+	defer cancel()
+	s.traces.refuse()
+	s.history.close(ctx.Done())
+	s.traces.close(ctx.Done())
 	s.pool.Close()
 	s.metrics.unregister()
 }
