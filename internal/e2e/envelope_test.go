@@ -64,20 +64,6 @@ func TestPairwiseReachesOne(t *testing.T) {
 	require.Equal(t, string(sent), string(bystander.delivered().Envelope), "and nothing of the others' came here")
 }
 
-// FAULTS E09, RELAY: without a durable trace nothing is delivered, and the
-// connection stays usable.
-func TestAgentToAgentMessageNeedsATrace(t *testing.T) {
-	t.Parallel()
-	s := testkit.Start(t)
-	who := room(t, s, "agent", "agent")
-	sender, target := online(t, s, who[0]), online(t, s, who[1])
-	sender.nacked(sender.envelope("message", target.who.ID, "private"), wire.Unavailable)
-	sender.nacked(sender.envelopeWith("message", target.who.ID, "with-file",
-		`"ct":"QQ==","file":{"name":"a","mimeType":"text/plain","sizeBytes":1}`), wire.Unavailable)
-	alive(t, sender, target)
-	require.Len(t, online(t, s, who[1]).resume("0", 0).rows, 1)
-}
-
 func TestPrivateMessagesRefused(t *testing.T) {
 	t.Parallel()
 	s := testkit.Start(t)
@@ -100,7 +86,7 @@ func TestPermissions(t *testing.T) {
 		p.nacked(p.envelopeWith("notice", p.who.Room, "n", `"ct":"QQ==","expires_at":1`), wire.NoticeNotPermitted)
 	}
 	agent := online(t, s, who[0])
-	agent.nacked(agent.envelopeWith("notice", agent.who.Room, "n", `"ct":"QQ==","expires_at":1`), wire.NoticeNotPermitted)
+	agent.nacked(agent.envelopeWith("notice", agent.who.Room, "n", `"ct":"QQ==","expires_at":1`), wire.NoticeInvalidGen)
 	agent.nacked(agent.envelopeWith("notice", who[1].ID, "n2", `"ct":"QQ==","expires_at":1`), wire.InvalidEnvelope)
 }
 
