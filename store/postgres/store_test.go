@@ -11,6 +11,7 @@ import (
 
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/store/postgres"
 	"github.com/peerrelay/peerrelay/store/storetest"
 )
 
@@ -20,8 +21,16 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Subject {
 		url := pgtest.URL(t)
-		return subject(pgtest.Open(t, url), newOwner(url))
+		return subject(pgtest.Open(t, url, mls), newOwner(url))
 	})
+}
+
+func mls(c *postgres.Config) { c.MLS = true }
+
+func TestMLSIsOffByDefault(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	storetest.TestMLSOff(t, subject(pgtest.Open(t, url), newOwner(url)))
 }
 
 // subject is a store with the owner's means to do what no interface does yet.
@@ -44,6 +53,13 @@ func subject(s store.Store, db *owner) storetest.Subject {
 		},
 		ArchiveRoom: func(t *testing.T, tenant, room uuid.UUID) {
 			db.exec(t, "UPDATE rooms SET state = 'ARCHIVED', archived_at = now() WHERE tenant_id = $1 AND id = $2", tenant, room)
+		},
+		SetRoomState: func(t *testing.T, tenant, room uuid.UUID, state store.RoomState) {
+			db.exec(t, "UPDATE rooms SET state = $3 WHERE tenant_id = $1 AND id = $2", tenant, room, string(state))
+		},
+		SetEpoch: func(t *testing.T, tenant, room uuid.UUID, epoch uint64) {
+			db.exec(t, `INSERT INTO mls_groups (tenant_id, room_id, epoch) VALUES ($1, $2, $3)
+				ON CONFLICT ON CONSTRAINT mls_groups_pk DO UPDATE SET epoch = $3, updated_at = now()`, tenant, room, int64(epoch))
 		},
 		HistoryRows: func(t *testing.T, tenant, room uuid.UUID) int {
 			return query[int](t, db, "SELECT count(*) FROM session_history WHERE tenant_id = $1 AND room_id = $2", tenant, room)

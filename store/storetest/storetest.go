@@ -29,6 +29,10 @@ type Subject struct {
 	SetDeviceState func(t *testing.T, tenant, device uuid.UUID, state store.DeviceState)
 	// ArchiveRoom moves an ACTIVE room to ARCHIVED.
 	ArchiveRoom func(t *testing.T, tenant, room uuid.UUID)
+	// SetRoomState moves a room that is ACTIVE or REKEYING to either.
+	SetRoomState func(t *testing.T, tenant, room uuid.UUID, state store.RoomState)
+	// SetEpoch says in which epoch an MLS room's group is.
+	SetEpoch func(t *testing.T, tenant, room uuid.UUID, epoch uint64)
 	// HistoryRows counts the rows stored in a room.
 	HistoryRows func(t *testing.T, tenant, room uuid.UUID) int
 }
@@ -53,6 +57,11 @@ var (
 	storeSuite = suite{
 		"Participants": testParticipants,
 		"Minting":      testMinting,
+
+		"HistoryRead":    testHistoryRead,
+		"Pages":          testPages,
+		"VerifiedTraces": testVerifiedTraces,
+		"Epochs":         testEpochs,
 	}
 	// edgeSuite is what also holds for a store that is asked over a network.
 	edgeSuite = suite{
@@ -63,6 +72,9 @@ var (
 		"History":      testHistory,
 		"HistoryRaces": testHistoryRaces,
 		"KeptApart":    testKeptApart,
+
+		"Traces":  testTraces,
+		"Schemes": testSchemes,
 
 		"Notices":          testNotices,
 		"NoticeRaces":      testNoticeRaces,
