@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,10 +18,16 @@ import (
 type bench struct {
 	settings
 	con      console
-	relay    *relay
+	relay    *relay   // what participants connect to
+	behind   []*relay // other nodes that serve them
+	brokers  []int    // processes of NATS servers
 	operator *operator
 	machine  machine
+	profiles int // taken so far
 }
+
+// relays are the processes that have profiles.
+func (b *bench) relays() []*relay { return append([]*relay{b.relay}, b.behind...) }
 
 // limits are raised so far that only the machine limits the load.
 var limits = []string{
@@ -53,9 +60,9 @@ func newBench(s settings, con console, flags ...string) (*bench, error) {
 }
 
 // openBench is newBench with the relay running, either its own or the target's.
-func openBench(ctx context.Context, s settings, t target, con console, flags ...string) (*bench, error) {
+func openBench(ctx context.Context, s settings, t target, con console) (*bench, error) {
 	if t.URL == "" {
-		b, err := newBench(s, con, flags...)
+		b, err := newBench(s, con)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +77,7 @@ func openBench(ctx context.Context, s settings, t target, con console, flags ...
 		return nil, usageError{"--url is ws://127.0.0.1:PORT/v1/relay and goes with --data"}
 	}
 	b := &bench{settings: s, con: con, machine: thisMachine(), operator: newOperator(t.Data)}
-	b.relay = &relay{data: t.Data, listen: address.Host, metrics: t.Metrics, pid: t.PID, client: newClient()}
+	b.relay = &relay{name: "relay", data: t.Data, listen: address.Host, metrics: t.Metrics, pid: t.PID, client: newClient()}
 	b.machine.Sync, b.machine.Shards = "as running", "as running"
 	return b, nil
 }
@@ -121,7 +128,7 @@ func (b *bench) rooms(ctx context.Context, count, size int) ([][]member, error) 
 // usage is CPU time used so far.
 type usage struct {
 	at        time.Time
-	server    time.Duration // and the PostgreSQL below it
+	server    time.Duration // all relays, brokers, and the PostgreSQL below them
 	generator time.Duration // this process
 }
 
@@ -129,9 +136,13 @@ func (b *bench) usage() usage {
 	var self unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &self)
 	u := usage{at: time.Now(), generator: time.Duration(self.Utime.Nano() + self.Stime.Nano())}
-	if b.relay.pid != 0 {
-		u.server = b.relay.cpuTime()
+	processes := slices.Clone(b.brokers)
+	for _, r := range b.relays() {
+		if r.pid != 0 { // 0: of somebody who did not say
+			processes = append(processes, r.pid)
+		}
 	}
+	u.server = cpuTime(processes...)
 	return u
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"time"
 )
 
 // firstSeq has as many digits as every seq after it in one run, so that an
@@ -31,23 +32,41 @@ type template struct {
 	sealed int // where text stands that changes with each envelope, as a ciphertext would
 }
 
-// newTemplate makes a template of exactly size bytes. tag has tagLength characters
-// and tells runs apart; sender is an index below 10^senderDigits.
-func newTemplate(tag string, sender int, session, from, to, kind string, size int) (*template, error) {
-	if len(tag) != tagLength {
-		return nil, fmt.Errorf("tag %q has not %d characters", tag, tagLength)
+// heading is what all envelopes of one sender to one recipient have in common.
+type heading struct {
+	tag     string // tagLength characters, which tell runs apart
+	sender  int    // an index below 10^senderDigits
+	session string
+	from    string
+	to      string
+	kind    string
+	sent    time.Time // the ts member; zero: some time, which only notices care about
+	expires time.Time // zero: without the member
+}
+
+// newTemplate makes a template of exactly size bytes.
+func newTemplate(h heading, size int) (*template, error) {
+	if len(h.tag) != tagLength {
+		return nil, fmt.Errorf("tag %q has not %d characters", h.tag, tagLength)
 	}
-	raw := fmt.Appendf(nil, envelopePrefix+`%s-%0*d-%d","session_id":%q,"from":%q,"to":%q,"kind":%q,"gen":1,"seq":%d,`+
-		`"ts":1790000000000,"nonce":"AAAAAAAAAAAAAAAA","sig":"`, tag, senderDigits, sender, firstSeq, session, from, to, kind, firstSeq)
+	if h.sent.IsZero() {
+		h.sent = time.UnixMilli(1_790_000_000_000)
+	}
+	raw := fmt.Appendf(nil, envelopePrefix+`%s-%0*d-%d","session_id":%q,"from":%q,"to":%q,"kind":%q,"gen":1,"seq":%d,"ts":%d,`,
+		h.tag, senderDigits, h.sender, firstSeq, h.session, h.from, h.to, h.kind, firstSeq, h.sent.UnixMilli())
+	if !h.expires.IsZero() {
+		raw = fmt.Appendf(raw, `"expires_at":%d,`, h.expires.UnixMilli())
+	}
+	raw = append(raw, `"nonce":"AAAAAAAAAAAAAAAA","sig":"`...)
 	seqAt := bytes.LastIndex(raw, []byte(`"seq":`)) + len(`"seq":`)
-	raw = append(raw, text(uint64(sender), 86)...)
+	raw = append(raw, text(uint64(h.sender), 86)...)
 	raw = append(raw, `","ct":"`...)
 	room := size - len(raw) - len(`"}`)
 	if room < seqDigits {
 		return nil, fmt.Errorf("an envelope with these ids has at least %d bytes", size-room+seqDigits)
 	}
 	body := len(raw)
-	raw = append(raw, text(uint64(sender)+1, room)...)
+	raw = append(raw, text(uint64(h.sender)+1, room)...)
 	raw = append(raw, `"}`...)
 	return &template{
 		raw:    raw,

@@ -2,16 +2,21 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/wire"
 )
 
+func testHeading(tag string) heading {
+	return heading{tag: tag, sender: 123, session: testRoom, from: testParticipant, to: testRoom, kind: "message"}
+}
+
 func TestTemplatesMakeValidEnvelopes(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{600, 1024, 65_536} {
-		made, err := newTemplate("0badcafe", 123, testRoom, testParticipant, testRoom, "message", size)
+		made, err := newTemplate(testHeading("0badcafe"), size)
 		require.NoError(t, err)
 		first := string(made.at(firstSeq + 7))
 		second := string(made.at(firstSeq + 8))
@@ -38,11 +43,26 @@ func TestTemplatesMakeValidEnvelopes(t *testing.T) {
 	}
 }
 
+// The members of a notice are few and fixed (RELAY, "A notice is a participant alert").
+func TestTemplatesMakeValidNotices(t *testing.T) {
+	t.Parallel()
+	h := testHeading("0badcafe")
+	h.kind, h.sent, h.expires = "notice", time.UnixMilli(1_800_000_000_123), time.UnixMilli(1_800_003_600_123)
+	made, err := newTemplate(h, 1024)
+	require.NoError(t, err)
+	var frame wire.ClientFrame
+	require.NoError(t, wire.ParseClient(made.at(firstSeq+7), &frame))
+	require.Nil(t, frame.Envelope.Check())
+	require.Equal(t, wire.KindNotice, frame.Envelope.Kind)
+	require.Contains(t, string(frame.Envelope.Raw), `"ts":1800000000123,"expires_at":1800003600123,`)
+	require.Equal(t, uint64(firstSeq+7), frame.Envelope.Seq)
+}
+
 func TestTemplatesHaveALeastSize(t *testing.T) {
 	t.Parallel()
-	_, err := newTemplate("0badcafe", 0, testRoom, testParticipant, testRoom, "message", 100)
+	_, err := newTemplate(testHeading("0badcafe"), 100)
 	require.ErrorContains(t, err, "at least 384 bytes")
-	_, err = newTemplate("short", 0, testRoom, testParticipant, testRoom, "message", 1024)
+	_, err = newTemplate(testHeading("short"), 1024)
 	require.Error(t, err)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -24,7 +23,7 @@ type floorPublishCommand struct {
 	Outstanding int           `default:"256"`
 }
 
-type publishFloor struct {
+type perSecondFloor struct {
 	PerSecond float64 `json:"per_second"`
 }
 
@@ -39,7 +38,7 @@ func (c *floorPublishCommand) Run(ctx context.Context, con console) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(con.out).Encode(publishFloor{rate})
+	return json.NewEncoder(con.out).Encode(perSecondFloor{rate})
 }
 
 type floorCommitCommand struct {
@@ -67,24 +66,17 @@ func (c *floorCommitCommand) Run(ctx context.Context, con console) error {
 
 type floorIdleCommand struct{}
 
-type idleFloorAddress struct {
-	Address string `json:"address"`
-}
-
 // Run serves bare connections until its standard input ends.
 func (c *floorIdleCommand) Run(ctx context.Context, con console) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ends at once
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(con.out).Encode(idleFloorAddress{listener.Addr().String()}); err != nil {
+	if err := json.NewEncoder(con.out).Encode(servingAddress{listener.Addr().String()}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		defer cancel()
-		_, _ = io.Copy(io.Discard, con.in)
-	}()
+	ctx, cancel := untilEnd(ctx, con.in)
+	defer cancel()
 	return serveIdleFloor(ctx, listener)
 }
 
@@ -121,7 +113,7 @@ const childVariable = "RELAYBENCH_CHILD"
 
 // publishFloor measures what the machine's JetStream does without a relay.
 func (b *bench) publishFloor(ctx context.Context, outstanding int) (float64, error) {
-	var floor publishFloor
+	var floor perSecondFloor
 	err := b.child(ctx, &floor, "floor-publish", "--sync", b.Sync, "--time", b.Time.String(),
 		"--size", strconv.Itoa(b.Size), "--outstanding", strconv.Itoa(outstanding))
 	b.say("floor: %.0f publishes/s", floor.PerSecond)

@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"runtime"
 	"time"
 )
 
@@ -125,7 +120,7 @@ func (c *idleCommand) sample(floor float64, first, second idleReading) sample {
 
 // floor starts the bare server and takes the same two readings of it.
 func (c *idleCommand) floor(ctx context.Context) (float64, error) {
-	server, err := startIdleFloor(ctx)
+	server, err := startServing(ctx, "floor-idle")
 	if err != nil {
 		return 0, err
 	}
@@ -210,60 +205,4 @@ func (i *idleConns) closed(_ *conn, code int, cause error) {
 	if i.failure == nil {
 		i.failure = fmt.Errorf("connection %d ended with %d: %w", i.opened, code, cause)
 	}
-}
-
-// idleFloorServer is the bare server's process.
-type idleFloorServer struct {
-	address string
-	pid     int
-	input   io.Closer // its end ends the process
-	output  io.Closer
-	exited  chan struct{}
-}
-
-func startIdleFloor(ctx context.Context) (*idleFloorServer, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	command := exec.Command(program, "floor-idle") //nolint:noctx // ended by its input
-	command.Env = append(os.Environ(), childVariable+"=1")
-	command.Stderr = os.Stderr
-	command.SysProcAttr = childAttributes()
-	input, err := command.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	started, exited := make(chan error, 1), make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // the kernel ties the child to this thread
-		defer runtime.UnlockOSThread()
-		defer close(exited)
-		err := command.Start()
-		started <- err
-		if err == nil {
-			_, _ = command.Process.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	s := &idleFloorServer{pid: command.Process.Pid, input: input, output: output, exited: exited}
-	var said idleFloorAddress
-	if err := json.NewDecoder(output).Decode(&said); err != nil {
-		s.stop()
-		return nil, err
-	}
-	s.address = said.Address
-	return s, ctx.Err()
-}
-
-func (s *idleFloorServer) stop() {
-	_ = s.input.Close()
-	<-s.exited
-	_ = s.output.Close()
 }

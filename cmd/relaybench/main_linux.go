@@ -1,7 +1,8 @@
 // Command relaybench measures a relay: memory per connection, envelopes a second,
-// latency, reconnection storms, replays, many inboxes, and what a killed server
-// loses. It starts a relay of its own in a temporary folder, or takes one that
-// runs, and drives it from its own process over loopback.
+// latency, reconnection storms, replays, many inboxes, what a killed server loses, edge
+// nodes, private messages, notices, the Board and history pages. It starts relays of
+// its own in a temporary folder, or takes one that runs, and drives them from its own
+// process over loopback.
 //
 // Beside each figure it measures, in the same run, the floor: what the machine
 // does without a relay.
@@ -36,10 +37,17 @@ type commands struct {
 	Replay    replayCommand    `cmd:"" help:"Replays a second for several numbers of shards."`
 	Inboxes   inboxesCommand   `cmd:"" help:"Restart and cost per envelope with very many inboxes."`
 	Kill      killCommand      `cmd:"" help:"SIGKILL of the server under load, and an account of every queued row."`
+	Edge      edgeCommand      `cmd:"" help:"Inbox writes a second of room messages through an edge node."`
+	Private   privateCommand   `cmd:"" help:"Private messages a second, each with its trace."`
+	Notices   noticesCommand   `cmd:"" help:"Accepted notices a second."`
+	Board     boardCommand     `cmd:"" help:"Board events a second through the API, with their hints."`
+	History   historyCommand   `cmd:"" help:"Pages of session history a second through the API."`
 
 	FloorPublish floorPublishCommand `cmd:"" hidden:""`
 	FloorCommit  floorCommitCommand  `cmd:"" hidden:""`
 	FloorIdle    floorIdleCommand    `cmd:"" hidden:""`
+	FloorBoard   floorBoardCommand   `cmd:"" hidden:""`
+	ServeNATS    serveNATSCommand    `cmd:"" hidden:"" name:"serve-nats"`
 }
 
 // settings are the flags of every measurement.
@@ -50,6 +58,7 @@ type settings struct {
 	Runs      int           `default:"5" help:"How often floor and figure are measured, in turn."`
 	Time      time.Duration `default:"5s" help:"How long one measurement takes."`
 	Size      int           `default:"1024" help:"Size of an envelope in bytes."`
+	Profile   string        `placeholder:"DIR" help:"Write CPU and heap profiles of the relay's processes, taken while it measures, into this folder."`
 	JSON      bool          `help:"Print one JSON object at the end instead of text."`
 	Verbose   bool          `short:"v" help:"Say on the error output what is being done."`
 }

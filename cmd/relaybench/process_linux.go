@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,6 +27,7 @@ const (
 // relay is the server under test: one process at a time, always on the same data
 // and addresses, or one that somebody else runs.
 type relay struct {
+	name    string // of its files with profiles
 	program string
 	folder  string // temporary; empty for a relay of somebody else
 	data    string
@@ -44,7 +46,7 @@ func newRelay(program string, flags []string) (*relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary folder: %w", err)
 	}
-	r := &relay{program: program, folder: folder, data: filepath.Join(folder, "data"), flags: flags, client: newClient()}
+	r := &relay{name: "relay", program: program, folder: folder, data: filepath.Join(folder, "data"), flags: flags, client: newClient()}
 	if r.listen, err = freeAddress(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(folder))
 	}
@@ -230,11 +232,11 @@ func (r *relay) metric(ctx context.Context, name string) float64 {
 	return 0
 }
 
-// cpuTime is what the server and the processes below it (PostgreSQL) have used.
-func (r *relay) cpuTime() time.Duration {
+// cpuTime is what these processes and the ones below them (PostgreSQL) have used.
+func cpuTime(processes ...int) time.Duration {
 	children, used := processTree()
 	var total time.Duration
-	for queue := []int{r.pid}; len(queue) > 0; queue = queue[1:] {
+	for queue := slices.Clone(processes); len(queue) > 0; queue = queue[1:] {
 		total += used[queue[0]]
 		queue = append(queue, children[queue[0]]...)
 	}

@@ -107,6 +107,57 @@ func TestKill(t *testing.T) {
 	require.Positive(t, r.Runs[1].More["verified"])
 }
 
+func TestEdge(t *testing.T) {
+	for _, where := range []string{"external", "embedded"} {
+		folder := t.TempDir()
+		r := runBench(t, "edge", "--runs", "1", "--time", "300ms", "--senders", "6", "--members", "3", "--nats", where, "--profile", folder)
+		requireTraffic(t, r)
+		for _, name := range []string{"01-all-cpu", "01-all-heap", "01-edge-cpu", "01-edge-heap", "01-api-cpu", "01-api-heap"} {
+			info, err := os.Stat(filepath.Join(folder, name+".pprof"))
+			require.NoError(t, err)
+			require.Positive(t, info.Size())
+		}
+	}
+}
+
+// requireTraffic looks at a bench whose figure and floor are both envelopes.
+func requireTraffic(t *testing.T, r result) {
+	t.Helper()
+	require.Positive(t, r.Figure)
+	require.Positive(t, *r.Floor)
+	for _, of := range []string{"", "floor_"} {
+		require.Zero(t, r.Runs[0].More[of+"nacks"])
+		require.Zero(t, r.Runs[0].More[of+"undelivered"])
+		require.Positive(t, r.Runs[0].More[of+"envelopes_per_s"])
+	}
+}
+
+func TestPrivate(t *testing.T) {
+	requireTraffic(t, runBench(t, "private", "--runs", "1", "--time", "300ms", "--senders", "8"))
+}
+
+// Each participant sends as many notices as it may; with one more there were refusals.
+func TestNotices(t *testing.T) {
+	r := runBench(t, "notices", "--runs", "2", "--time", "200ms", "--senders", "4", "--members", "3", "--notices", "100")
+	require.Len(t, r.Runs, 2)
+	requireTraffic(t, r)
+}
+
+func TestBoard(t *testing.T) {
+	r := runBench(t, "board", "--runs", "1", "--time", "300ms", "--rooms", "2", "--members", "3", "--writers", "2")
+	require.Positive(t, r.Figure)
+	require.Positive(t, *r.Floor)
+	require.Positive(t, r.Runs[0].More["hints_per_s"])
+	require.LessOrEqual(t, r.Runs[0].More["undelivered_hints"], 0.0, "a hint may come twice, and none is missing")
+}
+
+func TestHistory(t *testing.T) {
+	r := runBench(t, "history", "--runs", "1", "--time", "300ms", "--rooms", "4", "--rows", "25", "--limit", "10", "--readers", "2")
+	require.Positive(t, r.Figure)
+	require.Positive(t, *r.Floor)
+	require.InDelta(t, r.Figure*10, r.Runs[0].More["messages_per_s"], 1e-6)
+}
+
 // A relay somebody else runs is measured and left as it was.
 func TestRunningRelay(t *testing.T) {
 	program, err := buildRelay()
@@ -166,6 +217,13 @@ func TestWrongUse(t *testing.T) {
 		{"replay", "--rows", "501"},
 		{"inboxes", "--few", "5"},
 		{"kill", "--rounds", "0"},
+		{"edge", "--members", "1"},
+		{"edge", "--nats", "nowhere"},
+		{"notices", "--notices", "100"},
+		{"notices", "--notices", "400000"},
+		{"board", "--writers", "0"},
+		{"history", "--limit", "501"},
+		{"history", "--rows", "100"},
 		{"pairwise", "--url", "http://127.0.0.1:1"},
 	} {
 		var out, errs bytes.Buffer

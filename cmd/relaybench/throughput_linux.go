@@ -40,18 +40,26 @@ func (c *pairwiseCommand) Run(ctx context.Context, con console) error {
 		return err
 	}
 	defer load.loop.close()
-	for _, room := range rooms {
-		for i, m := range room {
-			if err := load.join(m, room[1-i].id, c.Kind, c.Size); err != nil {
-				return err
-			}
-		}
+	if err := joinPairs(load, rooms, c.Kind, c.Size); err != nil {
+		return err
 	}
 	runs, err := b.throughput(ctx, load, 2*len(rooms), c.Rate, 1)
 	if err != nil {
 		return err
 	}
 	return b.finish("pairwise", "envelopes/s", runs, &bar{value: 0.35, ofRatio: true})
+}
+
+// joinPairs connects everybody; each sends to the other one of its room.
+func joinPairs(load *traffic, rooms [][]member, kind string, size int) error {
+	for _, room := range rooms {
+		for i, m := range room {
+			if err := load.join(m, room[1-i].id, kind, size); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 type roomCommand struct {
@@ -97,15 +105,20 @@ func (c *roomCommand) Run(ctx context.Context, con console) error {
 	return b.finish("room", "inbox writes/s", runs, &bar{value: 0.5, ofRatio: true})
 }
 
-// joinRooms connects everybody; the first so many send, spread over all rooms.
+// joinRooms connects everybody; the first so many send messages to their rooms, spread
+// over all of them.
 func joinRooms(load *traffic, rooms [][]member, senders, size int) error {
+	return joinRoomsWith(load, rooms, senders, "message", size)
+}
+
+func joinRoomsWith(load *traffic, rooms [][]member, senders int, kind string, size int) error {
 	for place := range rooms[0] {
 		for _, room := range rooms {
 			to := ""
 			if len(load.senders) < senders {
 				to = room[place].room
 			}
-			if err := load.join(room[place], to, "message", size); err != nil {
+			if err := load.join(room[place], to, kind, size); err != nil {
 				return err
 			}
 		}
@@ -119,6 +132,40 @@ func (b *bench) newLoad(recipients int) (*traffic, error) {
 		return nil, err
 	}
 	return newTraffic(l, newTag(), recipients), nil
+}
+
+// fresh connects participants anew, measures, and disconnects them, so that nobody waits
+// while something else is measured.
+func (b *bench) fresh(ctx context.Context, recipients int, join func(*traffic) error,
+	measure func(*traffic) (float64, map[string]float64, error),
+) (float64, map[string]float64, error) {
+	load, err := b.newLoad(recipients)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer load.loop.close()
+	if err := join(load); err != nil {
+		return 0, nil, err
+	}
+	if err := load.awaitResumed(ctx, len(load.loop.conns)); err != nil {
+		return 0, nil, err
+	}
+	return measure(load)
+}
+
+// roomMessages measures messages to rooms of these members; weight as of throughput.
+func (b *bench) roomMessages(ctx context.Context, rooms [][]member, senders, weight int) (float64, map[string]float64, error) {
+	return b.fresh(ctx, len(rooms[0])-1,
+		func(load *traffic) error { return joinRooms(load, rooms, senders, b.Size) },
+		func(load *traffic) (float64, map[string]float64, error) { return b.measure(ctx, load, 0, weight) })
+}
+
+// withFloor is a run whose floor is a relay's too: what is known of it is kept.
+func withFloor(figure float64, more map[string]float64, floor float64, moreOfFloor map[string]float64) sample {
+	for name, value := range moreOfFloor {
+		more["floor_"+name] = value
+	}
+	return newSample(figure, floor, more)
 }
 
 // throughput measures floor and load in turn. weight is how many units of the
@@ -148,21 +195,35 @@ func (b *bench) throughput(ctx context.Context, load *traffic, conns int, rate f
 
 // measure warms up, measures for b.Time and waits for what is under way.
 func (b *bench) measure(ctx context.Context, load *traffic, rate float64, weight int) (float64, map[string]float64, error) {
+	return b.measureWhile(ctx, load, rate, weight,
+		func() error { return load.drive(ctx, b.Time/4) },
+		func() error { return load.drive(ctx, b.Time) })
+}
+
+// measureWhile counts what happens while work runs, once warmUp has.
+func (b *bench) measureWhile(ctx context.Context, load *traffic, rate float64, weight int, warmUp, work func() error,
+) (float64, map[string]float64, error) {
 	if err := load.drive(ctx, 50*time.Millisecond); err != nil {
 		return 0, nil, err
 	}
 	load.reset()
 	load.start(rate)
-	if err := load.drive(ctx, b.Time/4); err != nil {
+	if err := warmUp(); err != nil {
 		return 0, nil, err
 	}
 	warm := load.counts
 	load.ack, load.deliver = newHistogram(), newHistogram()
+	profiled := b.profile(ctx)
 	before := b.usage()
-	if err := load.drive(ctx, b.Time); err != nil {
+	if err := work(); err != nil {
 		return 0, nil, err
 	}
 	after, counted := b.usage(), load.counts
+	if b.Profile != "" { // the load goes on until the profiles are complete
+		if err := load.meanwhile(ctx, profiled); err != nil {
+			return 0, nil, err
+		}
+	}
 	more := load.latencies()
 	undelivered, err := load.settle(ctx)
 	if err != nil {

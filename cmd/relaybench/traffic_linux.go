@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -26,10 +27,12 @@ type traffic struct {
 	due      time.Duration // when the next one is, since began
 	turn     int
 	stopped  bool
+	waiting  []*sender // begin, in a closed loop, when another has sent its last; the end of senders
 
 	resumed  int
 	inFlight int
 	counts   counts
+	hints    atomic.Int64            // of the Board, since the beginning
 	ack      *hdrhistogram.Histogram // sent (or due) to last receipt
 	deliver  *hdrhistogram.Histogram // sent (or due) to each delivery
 	failure  error
@@ -88,8 +91,13 @@ func (t *traffic) join(m member, to, kind string, size int) error {
 	p := &party{traffic: t, cursor: "$"}
 	if to != "" {
 		s := &sender{traffic: t, party: p, index: len(t.senders), next: firstSeq, recipients: t.recipients}
+		h := heading{tag: t.tag, sender: s.index, session: m.room, from: m.id, to: to, kind: kind}
+		if kind == noticeKind {
+			h.sent = time.Now()
+			h.expires = h.sent.Add(noticeLifetime)
+		}
 		var err error
-		if s.template, err = newTemplate(t.tag, s.index, m.room, m.id, to, kind, size); err != nil {
+		if s.template, err = newTemplate(h, size); err != nil {
 			return err
 		}
 		t.senders = append(t.senders, s)
@@ -132,6 +140,8 @@ func (p *party) message(_ *conn, m *message) {
 		p.traffic.nacked(p.sender, m)
 	case "resume_complete":
 		p.traffic.resumed++
+	case "board.update":
+		p.traffic.hints.Add(1)
 	case "error":
 		p.traffic.fail(fmt.Errorf("the relay reports %s", m.reason))
 	}
@@ -184,9 +194,26 @@ func (s *sender) done() {
 	s.busy = false
 	t := s.traffic
 	t.inFlight--
-	if t.interval == 0 && !t.stopped && t.failure == nil && (s.last == 0 || s.next < s.last) {
-		s.send(t.now())
+	if t.interval != 0 || t.stopped || t.failure != nil {
+		return
 	}
+	switch {
+	case s.last == 0 || s.next < s.last:
+		s.send(t.now())
+	case len(t.waiting) > 0:
+		following := t.waiting[0]
+		t.waiting = t.waiting[1:]
+		following.send(t.now())
+	}
+}
+
+// inTurns lets so many senders send at once in a closed loop, each so many envelopes;
+// then the next ones take their places.
+func (t *traffic) inTurns(atOnce, each int) {
+	for _, s := range t.senders {
+		s.last = firstSeq + uint64(each)
+	}
+	t.waiting = t.senders[min(atOnce, len(t.senders)):]
 }
 
 func (s *sender) send(at int64) {
@@ -206,7 +233,7 @@ func (t *traffic) start(rate float64) {
 		return
 	}
 	t.interval = 0
-	for _, s := range t.senders {
+	for _, s := range t.senders[:len(t.senders)-len(t.waiting)] {
 		s.send(t.now())
 	}
 }
