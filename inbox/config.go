@@ -50,8 +50,8 @@ type Config struct {
 	MaxAge   time.Duration // rows older than this are gone; 0 means 24 h
 
 	// TailsFile is where the last sequences of the streams are noted, in a folder that
-	// exists, so that the next Open sees when a stream has lost its newest rows; for
-	// Embedded only. Empty for none.
+	// exists, so that the next Open sees when a stream has lost its newest rows; only where
+	// the NATS server runs on this machine and for this process. Empty for none.
 	TailsFile string
 
 	RecentBytes  int64 // memory for recent rows over all shards; 0 means 256 MiB, negative none

@@ -20,7 +20,8 @@ import (
 
 // ServeCmd runs the relay.
 type ServeCmd struct {
-	Role string `default:"all" enum:"all" env:"RELAY_ROLE" help:"What this process runs: all of it (front, API, NATS, PostgreSQL)."`
+	Role             string `default:"all" enum:"all,api,edge" env:"RELAY_ROLE" help:"What this process runs: all of it, the API without the front for clients (api), or the front alone (edge), which asks an api node (--api-url) and writes into its NATS."`
+	ServiceTokenFile string `env:"RELAY_SERVICE_TOKEN_FILE" placeholder:"FILE" help:"Token that edges show the api node. An edge needs it, or the variable RELAY_SERVICE_TOKEN; other nodes make keys/service.token in the data folder unless they are given one to share."`
 
 	Listen        string   `default:"127.0.0.1:8787" env:"RELAY_LISTEN" help:"Public listener: WebSocket at /v1/relay, API at /v1/, /healthz, /readyz."`
 	MetricsListen string   `default:"127.0.0.1:8788" env:"RELAY_METRICS_LISTEN" help:"Metrics and profiles; 'off' for none. Never make it public."`
@@ -31,12 +32,15 @@ type ServeCmd struct {
 	DatabaseURL string `env:"RELAY_DATABASE_URL" placeholder:"URL" help:"An external PostgreSQL 15 or newer, instead of the managed one."`
 	NATSURL     string `name:"nats-url" env:"RELAY_NATS_URL" placeholder:"URL" help:"An external NATS with JetStream, instead of the embedded one."`
 	NATSCreds   string `name:"nats-creds" env:"RELAY_NATS_CREDS" placeholder:"FILE" help:"Credentials file for --nats-url."`
-	NATSListen  string `name:"nats-listen" default:"127.0.0.1:0" env:"RELAY_NATS_LISTEN" help:"Where the embedded NATS listens for the nats command line; port 0 picks one and keeps it."`
+	NATSContext string `name:"nats-context" env:"RELAY_NATS_CONTEXT" placeholder:"FILE" help:"Context file of the nats program with the address and the credentials of an external NATS; an api node writes one for its edges (nats/edge.json in its data folder). --nats-url comes before its address."`
+	NATSListen  string `name:"nats-listen" default:"127.0.0.1:0" env:"RELAY_NATS_LISTEN" help:"Where the embedded NATS listens for the nats command line, and with --role api for edges; port 0 picks one and keeps it."`
 
 	InboxShards  int    `env:"RELAY_INBOX_SHARDS" default:"${inbox_shards}" help:"Streams that hold the inboxes; fixed when they are first created."`
 	InboxSync    string `env:"RELAY_INBOX_SYNC" default:"1s" enum:"1s,always" help:"When stored envelopes are on disk: within a second (1s), or before they are acknowledged (always)."`
 	NATSReplicas int    `name:"nats-replicas" env:"RELAY_NATS_REPLICAS" default:"1" help:"Copies of each stream in an external cluster."`
 	RecentBytes  int64  `env:"RELAY_RECENT_BYTES" default:"268435456" help:"Memory for the newest inbox rows; -1 for none."`
+
+	MLS string `name:"mls" env:"RELAY_MLS" default:"off" enum:"on,off" help:"Whether rooms of scheme mls take messages."`
 
 	AllowDevelopment   bool          `env:"RELAY_ALLOW_DEVELOPMENT" help:"Accept development connections (hello with direct: true)."`
 	EnvelopesPerSecond int           `env:"RELAY_ENVELOPES_PER_SECOND" default:"20" help:"Envelopes one participant may send a second."`
@@ -57,7 +61,12 @@ func (*ServeCmd) Help() string {
 
   relay serve --data ./relay-data
 
-With nothing set it runs everything it needs by itself: an embedded NATS and a PostgreSQL from the installed server programs.`
+With nothing set it runs everything it needs by itself: an embedded NATS and a PostgreSQL from the installed server programs.
+
+Where many connections are held by nodes of their own:
+
+  relay serve --role api --data ./relay-data --nats-listen 10.0.0.1:4222
+  relay serve --role edge --data ./edge-data --api-url http://10.0.0.1:8787 --nats-context edge.json --service-token-file service.token`
 }
 
 // startTimeout bounds the bring-up, first initialisation and recovery of large
@@ -69,11 +78,12 @@ const (
 
 // Run serves until SIGINT or SIGTERM.
 func (c *ServeCmd) Run(globals *Globals) error {
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return usageError{"--tls-cert and --tls-key go together"}
+	log := c.logger(os.Stderr)
+	config := c.config(globals, log)
+	if err := config.Validate(); err != nil {
+		return usageError{err.Error()}
 	}
 	tuneMemory()
-	log := c.logger(os.Stderr)
 	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(interrupted, stop) // a second signal ends the process at once
@@ -81,7 +91,7 @@ func (c *ServeCmd) Run(globals *Globals) error {
 	starting, cancel := context.WithTimeout(interrupted, startTimeout)
 	defer cancel()
 	began := time.Now()
-	n, err := node.Start(starting, c.config(globals, log))
+	n, err := node.Start(starting, config)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w; another program listens there: choose other addresses with --listen and --metrics-listen", err)
 	}
@@ -112,6 +122,7 @@ func tuneMemory() {
 
 func (c *ServeCmd) config(globals *Globals, log *slog.Logger) node.Config {
 	return node.Config{
+		Role:               c.Role,
 		Version:            version,
 		Data:               globals.Data,
 		Listen:             c.Listen,
@@ -123,6 +134,11 @@ func (c *ServeCmd) config(globals *Globals, log *slog.Logger) node.Config {
 		NATSURL:            c.NATSURL,
 		NATSListen:         c.NATSListen,
 		NATSCreds:          c.NATSCreds,
+		NATSContext:        c.NATSContext,
+		MLS:                c.MLS == "on",
+		APIURL:             globals.APIURL,
+		ServiceToken:       strings.TrimSpace(os.Getenv("RELAY_SERVICE_TOKEN")),
+		ServiceTokenFile:   c.ServiceTokenFile,
 		InboxShards:        c.InboxShards,
 		InboxSync:          c.InboxSync,
 		InboxReplicas:      c.NATSReplicas,
@@ -160,9 +176,13 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	address := n.Addr().String()
 	var b strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&b, "  %-10s %s\n", name, value) }
-	fmt.Fprintf(&b, "Peer Relay %s is ready after %s.\n\n", version, took.Round(10*time.Millisecond))
-	line("WebSocket", (&url.URL{Scheme: socket, Host: address, Path: "/v1/relay"}).String())
-	line("API", (&url.URL{Scheme: web, Host: address, Path: "/v1/"}).String())
+	fmt.Fprintf(&b, "Peer Relay %s %s after %s.\n\n", version, started[n.Role()], took.Round(10*time.Millisecond))
+	if n.Role() != node.RoleAPI {
+		line("WebSocket", (&url.URL{Scheme: socket, Host: address, Path: "/v1/relay"}).String())
+	}
+	if n.Role() != node.RoleEdge {
+		line("API", (&url.URL{Scheme: web, Host: address, Path: "/v1/"}).String())
+	}
 	if metrics := n.MetricsAddr(); metrics != nil {
 		line("Metrics", (&url.URL{Scheme: "http", Host: metrics.String(), Path: "/metrics"}).String())
 	}
@@ -170,6 +190,36 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	if file := n.ContextFile(); file != "" {
 		line("NATS", "nats --context "+file+" sub 'live.>'")
 	}
+	if n.Role() == node.RoleAll {
+		c.next(&b, n, socket)
+	}
+	if n.Role() == node.RoleAPI {
+		edgeHints(&b, n, web)
+	}
+	_, _ = io.WriteString(w, b.String())
+}
+
+// started is what is true of a role when its process has come up: an edge may still wait
+// for the node that it asks.
+var started = map[string]string{
+	node.RoleAll:  "is ready",
+	node.RoleAPI:  "is ready (role api)",
+	node.RoleEdge: "serves (role edge)",
+}
+
+// edgeHints says how edges join.
+func edgeHints(b *strings.Builder, n *node.Node, web string) {
+	flag := "--nats-url (the same as here)"
+	if file := n.EdgeContextFile(); file != "" {
+		flag = "--nats-context " + file
+	}
+	fmt.Fprintf(b, "\nEdges join with (copy the files where they run):\n\n")
+	fmt.Fprintf(b, "  relay serve --role edge --data ./edge-data --api-url %s://%s %s --service-token-file %s\n\n",
+		web, n.Addr(), flag, n.ServiceTokenFile())
+}
+
+// next says what to type next.
+func (*ServeCmd) next(b *strings.Builder, n *node.Node, socket string) {
 	data := ""
 	if relative, err := filepath.Abs("relay-data"); err != nil || relative != n.Data() {
 		data = " --data " + n.Data()
@@ -178,9 +228,8 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	if !strings.HasSuffix(os.Args[0], program) {
 		program = os.Args[0]
 	}
-	fmt.Fprintf(&b, "\nNext, in another terminal:\n\n")
-	fmt.Fprintf(&b, "  %s%s room create\n", program, data)
-	fmt.Fprintf(&b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program, data)
-	fmt.Fprintf(&b, "  bin/peer listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, address)
-	_, _ = io.WriteString(w, b.String())
+	fmt.Fprintf(b, "\nNext, in another terminal:\n\n")
+	fmt.Fprintf(b, "  %s%s room create\n", program, data)
+	fmt.Fprintf(b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program, data)
+	fmt.Fprintf(b, "  bin/peer listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, n.Addr())
 }

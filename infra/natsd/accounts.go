@@ -62,7 +62,7 @@ var (
 		"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*",
 		"$JS.API.STREAM.MSG.GET.*", "$JS.API.STREAM.MSG.DELETE.*", "$JS.API.DIRECT.GET.>",
 	}
-	edgeSubscribe = []string{liveSubjects, "control.>", "_INBOX.>"}
+	edgeSubscribe = []string{liveSubjects, "control.>", "$KV.nodes.>", "_INBOX.>"}
 )
 
 // secrets are the users' passwords: base64url, so they need no quoting. Without one for

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,11 @@ type Node struct {
 	registry *prometheus.Registry
 
 	lock     *pgd.FolderLock
-	database *pgd.Server   // nil with DatabaseURL
-	nats     *natsd.Server // nil with NATSURL
-	store    *postgres.Store
+	database *pgd.Server     // nil with DatabaseURL, and on an edge
+	nats     *natsd.Server   // nil with an external one
+	postgres *postgres.Store // nil on an edge
+	store    database        // postgres, or the API of another node
+	broker   broker          // where an external NATS is
 	inboxes  *inbox.JetStream
 	bus      *nats.Conn
 	cluster  *cluster.Node
@@ -51,6 +54,12 @@ type Node struct {
 	undo     []step     // what Close ends, last one first
 }
 
+// database is what every role asks for.
+type database interface {
+	relay.Store
+	Ping(ctx context.Context) error
+}
+
 type step struct {
 	name string
 	end  func(context.Context) error
@@ -59,10 +68,10 @@ type step struct {
 // Start brings everything up. On an error nothing is left running. ctx bounds the
 // bring-up only.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	n := &Node{cfg: cfg, log: cfg.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 4)}
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() {
@@ -72,20 +81,10 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.Close(closing))
 		}
 	}()
-	for _, bring := range []struct {
-		name string
-		up   func(context.Context) error
-	}{
-		{"data folder", n.startFolder},
-		{"listeners", n.startListeners},
-		{"database", n.startDatabase},
-		{"store", n.startStore},
-		{"NATS", n.startNATS},
-		{"inboxes", n.startInboxes},
-		{"cluster", n.startCluster},
-		{"front", n.startFront},
-		{"web", n.startWeb},
-	} {
+	for _, bring := range n.parts() {
+		if !bring.roles[cfg.Role] {
+			continue
+		}
 		began := time.Now()
 		if err := bring.up(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", bring.name, err)
@@ -93,6 +92,33 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		n.log.Debug("started", "part", bring.name, "took", time.Since(began))
 	}
 	return n, nil
+}
+
+// part is one step of the bring-up and the roles that have it.
+type part struct {
+	name  string
+	roles map[string]bool
+	up    func(context.Context) error
+}
+
+// parts are all steps, in their order.
+func (n *Node) parts() []part {
+	every := map[string]bool{RoleAll: true, RoleAPI: true, RoleEdge: true}
+	withDatabase := map[string]bool{RoleAll: true, RoleAPI: true}
+	withFront := map[string]bool{RoleAll: true, RoleEdge: true}
+	return []part{
+		{"data folder", every, n.startFolder},
+		{"listeners", every, n.startListeners},
+		{"database", withDatabase, n.startDatabase},
+		{"store", withDatabase, n.startStore},
+		{"API", map[string]bool{RoleEdge: true}, n.startRemote},
+		{"NATS", every, n.startNATS},
+		{"inboxes", every, n.startInboxes},
+		{"cluster", every, n.startCluster},
+		{"core", every, n.startCore},
+		{"front", withFront, n.startFront},
+		{"web", every, n.startWeb},
+	}
 }
 
 const (
@@ -138,9 +164,11 @@ func (n *Node) startFolder(context.Context) error {
 	}
 	n.onClose("data folder", func(context.Context) error { return n.lock.Unlock() })
 	if n.cfg.NodeID == "" {
-		n.cfg.NodeID, err = nodeID(data)
+		if n.cfg.NodeID, err = nodeID(data); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // nodeID names this data folder's node, the same after each start.
@@ -209,27 +237,31 @@ func (n *Node) startStore(ctx context.Context) error {
 		return fmt.Errorf("migrate: %w", ExplainDatabase(err))
 	}
 	var err error
-	n.store, err = postgres.Open(ctx, postgres.Config{
+	n.postgres, err = postgres.Open(ctx, postgres.Config{
 		URL:        service,
 		Timeout:    n.cfg.StoreTimeout,
 		Logger:     n.log,
 		Registerer: n.registry,
+		MLS:        n.cfg.MLS,
 		History:    postgres.HistoryConfig{KeepRows: n.cfg.HistoryRows, KeepFor: n.cfg.HistoryAge},
 	})
 	if err != nil {
 		return err
 	}
-	n.onClose("store", func(context.Context) error { n.store.Close(); return nil })
+	n.store = n.postgres
+	n.onClose("store", func(context.Context) error { n.postgres.Close(); return nil })
 	return nil
 }
 
 func (n *Node) startNATS(ctx context.Context) error {
-	if n.cfg.NATSURL != "" {
-		return nil
-	}
 	var err error
+	if n.cfg.external() {
+		n.broker, err = n.cfg.findBroker()
+		return err
+	}
 	n.nats, err = natsd.Start(ctx, natsd.Config{
 		Dir:        n.cfg.Data,
+		Edges:      n.cfg.Role == RoleAPI,
 		SyncAlways: n.cfg.InboxSync == SyncAlways,
 		ListenAddr: n.cfg.NATSListen,
 		Logger:     n.log,
@@ -243,24 +275,31 @@ func (n *Node) startNATS(ctx context.Context) error {
 
 // dial opens one connection to NATS with the options every relay connection has.
 func (n *Node) dial(name string, options ...nats.Option) (*nats.Conn, error) {
-	all := append(natsd.ConnOptions(name, natsd.Handlers{}), options...)
+	handlers := natsd.Handlers{Error: func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		n.log.Warn("connection to NATS", "connection", name, "error", err)
+	}}
+	all := append(natsd.ConnOptions(name, handlers), options...)
 	if n.nats != nil {
 		return n.nats.InProcess(all...)
 	}
-	if n.cfg.NATSCreds != "" {
-		all = append(all, nats.UserCredentials(n.cfg.NATSCreds))
-	}
-	conn, err := nats.Connect(n.cfg.NATSURL, all...)
+	conn, err := nats.Connect(n.broker.url, append(all, n.broker.options...)...)
 	if err != nil {
-		return nil, natsError(n.cfg.NATSURL, err)
+		return nil, natsError(n.broker.url, err)
 	}
 	return conn, nil
 }
 
+// shared reports whether other nodes may write the same streams. They may where NATS is
+// external, and where this node's own serves edges.
+func (n *Node) shared() bool { return n.nats == nil || n.cfg.Role == RoleAPI }
+
 func (n *Node) startInboxes(ctx context.Context) error {
-	mode, tails := inbox.Embedded, filepath.Join(n.cfg.Data, "nats", "inbox-tails.json")
-	if n.nats == nil {
-		mode, tails = inbox.Shared, ""
+	mode, tails := inbox.Embedded, ""
+	if n.shared() {
+		mode = inbox.Shared
+	}
+	if n.nats != nil { // nobody else knows how far its streams went
+		tails = filepath.Join(n.cfg.Data, "nats", "inbox-tails.json")
 	}
 	var err error
 	n.inboxes, err = inbox.Open(ctx, inbox.Config{
@@ -312,14 +351,16 @@ func (n *Node) startCluster(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) startFront(context.Context) error {
+// startCore makes the protocol core. A node without a front has no connections, but what
+// participants do over HTTP is held back by changes there just the same.
+func (n *Node) startCore(context.Context) error {
 	var err error
 	n.core, err = relay.New(relay.Config{
 		Store:              n.store,
 		Inboxes:            n.inboxes,
 		Lease:              n.cluster,
 		Presence:           presence{n.cluster, n.log},
-		SharedInboxes:      n.nats == nil,
+		SharedInboxes:      n.shared(),
 		AllowDevelopment:   n.cfg.AllowDevelopment,
 		EnvelopesPerSecond: n.cfg.EnvelopesPerSecond,
 		ParticipantConns:   n.cfg.ParticipantConns,
@@ -334,6 +375,11 @@ func (n *Node) startFront(context.Context) error {
 	}
 	n.late.core.Store(n.core)
 	n.onClose("core", func(context.Context) error { n.core.Close(); return nil })
+	return nil
+}
+
+func (n *Node) startFront(context.Context) error {
+	var err error
 	n.front, err = front.New(front.Config{
 		Handler:    n.core,
 		Logger:     n.log,
@@ -365,6 +411,23 @@ func (n *Node) MetricsAddr() net.Addr {
 // Data is the absolute path of the data folder.
 func (n *Node) Data() string { return n.cfg.Data }
 
+// Role is what this process runs.
+func (n *Node) Role() string { return n.cfg.Role }
+
+// EdgeContextFile is the file that edge nodes are given to reach this node's embedded
+// NATS; empty where there are none.
+func (n *Node) EdgeContextFile() string {
+	if n.nats == nil || n.cfg.Role != RoleAPI {
+		return ""
+	}
+	return n.nats.EdgeContextFile()
+}
+
+// ServiceTokenFile holds the token that edge nodes show this one.
+func (n *Node) ServiceTokenFile() string {
+	return cmp.Or(n.cfg.ServiceTokenFile, filepath.Join(n.cfg.Data, "keys", "service.token"))
+}
+
 // ContextFile is the nats command line's context for this node's embedded NATS;
 // empty with an external one.
 func (n *Node) ContextFile() string {
@@ -383,7 +446,7 @@ func (n *Node) checks() map[string]func() error {
 			}
 			return nil
 		},
-		"postgresql": func() error {
+		n.storeCheck(): func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
 			defer cancel()
 			return n.store.Ping(ctx)
@@ -399,10 +462,18 @@ func (n *Node) checks() map[string]func() error {
 			if n.bus.IsConnected() {
 				return nil
 			}
-			return fmt.Errorf("not connected to %s", natsServers(n.cfg.NATSURL))
+			return fmt.Errorf("not connected to %s", natsServers(n.broker.url))
 		}
 	}
 	return checks
+}
+
+// storeCheck names the check of the store.
+func (n *Node) storeCheck() string {
+	if n.cfg.Role == RoleEdge {
+		return "api"
+	}
+	return "postgresql"
 }
 
 // Present reports whether a participant is connected to any node.

@@ -65,6 +65,28 @@ func closeListener(l net.Listener) func(context.Context) error {
 
 // startWeb begins to serve. Everything is up, so the first answer of /readyz is true.
 func (n *Node) startWeb(context.Context) error {
+	public := http.NewServeMux()
+	if n.front != nil {
+		public.Handle("/v1/relay", n.front)
+	}
+	if err := n.startAPI(public); err != nil {
+		return err
+	}
+	if n.web.private != nil {
+		n.serve("metrics listener", n.web.private, n.private())
+	}
+	// Last, because what sees /readyz answer uses the rest at once.
+	n.serve("public listener", n.web.public, public)
+	return nil
+}
+
+// startAPI adds the API to the public listener and serves it to operators on the socket.
+// An edge tells its health only.
+func (n *Node) startAPI(public *http.ServeMux) error {
+	if n.cfg.Role == RoleEdge {
+		public.Handle("/", api.HealthOnly(n.checks(), n.log))
+		return nil
+	}
 	service, err := n.newAPI()
 	if err != nil {
 		return err
@@ -74,15 +96,7 @@ func (n *Node) startWeb(context.Context) error {
 		return err
 	}
 	n.serve("operator socket", socket, service.Socket())
-
-	if n.web.private != nil {
-		n.serve("metrics listener", n.web.private, n.private())
-	}
-	// Last, because what sees /readyz answer uses the rest at once.
-	public := http.NewServeMux()
-	public.Handle("/v1/relay", n.front)
 	public.Handle("/", service.Public())
-	n.serve("public listener", n.web.public, public)
 	return nil
 }
 
@@ -91,20 +105,28 @@ func (n *Node) newAPI() (*api.API, error) {
 	if err != nil {
 		return nil, err
 	}
+	service, err := n.serviceToken()
+	if err != nil {
+		return nil, err
+	}
 	return api.New(api.Config{
-		Store:         n.store,
+		Store:         n.postgres,
 		Announcer:     n.cluster,
 		Inboxes:       n.inboxes,
+		Presence:      n.cluster,
+		Admission:     n.core,
 		OperatorToken: token,
+		ServiceToken:  service,
 		Checks:        n.checks(),
 		NATSContext:   n.ContextFile(),
-		NATSServers:   natsServers(n.cfg.NATSURL),
+		NATSServers:   natsServers(n.broker.url),
 		NATSCreds:     n.cfg.NATSCreds,
 		Version:       n.cfg.Version,
 		NodeID:        n.cluster.ID(),
 		Listen:        n.Addr().String(),
 		TLS:           n.cfg.TLSCert != "",
 		Logger:        n.log,
+		Registerer:    n.registry,
 	})
 }
 

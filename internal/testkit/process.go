@@ -28,6 +28,7 @@ const (
 
 	childRelay  = "relay"
 	childBroker = "broker"
+	childMember = "member of a cluster"
 )
 
 // RunChild is the first call of the TestMain of a package that starts parts in
@@ -37,7 +38,7 @@ func RunChild() {
 	if kind == "" {
 		return
 	}
-	run := map[string]func([]byte) error{childRelay: runRelay, childBroker: runBroker}[kind]
+	run := map[string]func([]byte) error{childRelay: runRelay, childBroker: runBroker, childMember: runMember}[kind]
 	if err := run([]byte(os.Getenv(envConfig))); err != nil {
 		fmt.Fprintln(os.Stderr, kind+":", err)
 		os.Exit(1) //nolint:forbidigo // the main of a process

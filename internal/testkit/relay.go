@@ -51,6 +51,27 @@ func PingInterval(d time.Duration) Option { return func(c *node.Config) { c.Ping
 // NATSURL uses an external NATS.
 func NATSURL(url string) Option { return func(c *node.Config) { c.NATSURL = url } }
 
+// Replicas sets how many copies each stream has in a cluster.
+func Replicas(n int) Option { return func(c *node.Config) { c.InboxReplicas = n } }
+
+// Role sets what the process runs.
+func Role(role string) Option { return func(c *node.Config) { c.Role = role } }
+
+// APIURL is where an edge finds the node that has the database.
+func APIURL(url string) Option { return func(c *node.Config) { c.APIURL = url } }
+
+// ServiceTokenFile is the file with the token that edges show the API.
+func ServiceTokenFile(path string) Option { return func(c *node.Config) { c.ServiceTokenFile = path } }
+
+// NATSContext is the file with the address and the credentials of an external NATS.
+func NATSContext(path string) Option { return func(c *node.Config) { c.NATSContext = path } }
+
+// NATSListen is where the embedded NATS listens.
+func NATSListen(address string) Option { return func(c *node.Config) { c.NATSListen = address } }
+
+// MLS lets MLS rooms take messages.
+func MLS() Option { return func(c *node.Config) { c.MLS = true } }
+
 // InboxSync sets when stored rows are on disk.
 func InboxSync(sync string) Option { return func(c *node.Config) { c.InboxSync = sync } }
 
@@ -84,6 +105,9 @@ func InboxAge(d time.Duration) Option { return func(c *node.Config) { c.InboxAge
 // InboxTimeout bounds one write into inboxes and one step of a replay.
 func InboxTimeout(d time.Duration) Option { return func(c *node.Config) { c.InboxTimeout = d } }
 
+// StoreTimeout bounds one call of the database or of the API.
+func StoreTimeout(d time.Duration) Option { return func(c *node.Config) { c.StoreTimeout = d } }
+
 // Logger is where the relay logs to, instead of the test's output.
 func Logger(log *slog.Logger) Option { return func(c *node.Config) { c.Logger = log } }
 
@@ -110,6 +134,39 @@ func StartApart(t testing.TB, options ...Option) *Relay {
 	return start(t, true, options)
 }
 
+// StartAPI runs an API node, without a front.
+func StartAPI(t testing.TB, options ...Option) *Relay {
+	t.Helper()
+	return Start(t, append(slices.Clone(options), Role(node.RoleAPI))...)
+}
+
+// StartEdge runs an edge of that API node, in the test's process. The NATS is the API
+// node's own unless an option names another.
+func StartEdge(t testing.TB, of *Relay, options ...Option) *Relay {
+	t.Helper()
+	return start(t, false, of.edge(options))
+}
+
+// StartEdgeApart is StartEdge in a process of its own, which can be killed.
+func StartEdgeApart(t testing.TB, of *Relay, options ...Option) *Relay {
+	t.Helper()
+	return start(t, true, of.edge(options))
+}
+
+// edge puts what an edge of this API node needs before the options of the test.
+func (s *Relay) edge(options []Option) []Option {
+	all := []Option{
+		Role(node.RoleEdge), APIURL("http://" + s.Addr()),
+		ServiceTokenFile(filepath.Join(s.cfg.Data, "keys", "service.token")),
+	}
+	if s.cfg.NATSURL == "" {
+		all = append(all, NATSContext(filepath.Join(s.cfg.Data, "nats", "edge.json")))
+	} else {
+		all = append(all, NATSURL(s.cfg.NATSURL), Replicas(s.cfg.InboxReplicas))
+	}
+	return append(all, options...)
+}
+
 func start(t testing.TB, apart bool, options []Option) *Relay {
 	t.Helper()
 	cfg := node.Config{
@@ -126,7 +183,7 @@ func start(t testing.TB, apart bool, options []Option) *Relay {
 	if cfg.Data == "" {
 		cfg.Data = t.TempDir()
 	}
-	if cfg.DatabaseURL == "" {
+	if cfg.DatabaseURL == "" && cfg.Role != node.RoleEdge {
 		cfg.DatabaseURL = pgtest.URL(t)
 	}
 	s := &Relay{cfg: cfg, apart: apart}
@@ -216,6 +273,9 @@ func (s *Relay) Addr() string { return s.cfg.Listen }
 
 // RelayURL is the WebSocket's URL.
 func (s *Relay) RelayURL() string { return "ws://" + s.Addr() + "/v1/relay" }
+
+// URL is the HTTP address of the public listener.
+func (s *Relay) URL() string { return "http://" + s.Addr() }
 
 // PrivateURL is where metrics and profiles are.
 func (s *Relay) PrivateURL() string { return "http://" + s.private }
