@@ -57,7 +57,7 @@ type NoticeWriter interface {
 	AppendNotice(ctx context.Context, n Notice) error
 }
 
-// NoticeReader lists accepted notices.
+// NoticeReader lists accepted notices, until long after they have expired.
 type NoticeReader interface {
 	// NoticePage: as HistoryReader.HistoryPage.
 	NoticePage(ctx context.Context, tenant, room uuid.UUID, page Page) (rows []StoredNotice, more bool, err error)

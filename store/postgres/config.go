@@ -36,7 +36,8 @@ type HistoryConfig struct {
 	Queue int
 
 	// KeepRows and KeepFor are the window of a room (DESIGN section 7): rows beyond
-	// either are deleted; defaults 10,000 and 30 days.
+	// either are deleted; defaults 10,000 and 30 days. A notice is kept for KeepFor after
+	// it has expired.
 	KeepRows int
 	KeepFor  time.Duration
 	// PruneEvery is the pause between two passes over all rooms; default 10 min, negative: never.

@@ -12,6 +12,7 @@ import (
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/schema"
 	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/store/postgres"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -103,12 +104,77 @@ func TestPoliciesOfNotices(t *testing.T) {
 	}
 }
 
+// The store compares and keeps bytes, whatever they say.
+func TestNoticesAreBytes(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, db := pgtest.Open(t, url), newOwner(url)
+	r := newResident(t, s, db, 1)
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	n := alertOf(r, "odd", string(all))
+	n.KID = "a\x00b\u2028\xff"
+	require.NoError(t, s.AppendNotice(t.Context(), n))
+	rows, _, err := s.NoticePage(t.Context(), r.tenant, r.member.Room, store.Page{Limit: 1, Newest: true})
+	require.NoError(t, err)
+	require.Equal(t, all, rows[0].Bytes)
+	require.Equal(t, n.KID, string(query[[]byte](t, db, "SELECT kid FROM notices WHERE notice_id = 'odd'")))
+
+	// Looked for before generation, times and cap.
+	duplicate, conflict := &wire.Error{Code: wire.NoticeDuplicate}, &wire.Error{Code: wire.NoticeIDConflict}
+	again := n
+	again.Gen, again.TS = 99, 1
+	require.ErrorIs(t, s.AppendNotice(t.Context(), again), duplicate)
+	again.Bytes = all[1:]
+	require.ErrorIs(t, s.AppendNotice(t.Context(), again), conflict)
+
+	other, err := s.AddParticipant(t.Context(), store.NewParticipant{Tenant: r.tenant, Room: r.member.Room, Role: store.RoleAgent})
+	require.NoError(t, err)
+	again = n
+	again.Sender = other.ID
+	require.ErrorIs(t, s.AppendNotice(t.Context(), again), conflict, "another sender's same bytes")
+}
+
+func TestPruneNotices(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, db := pgtest.Open(t, url, func(c *postgres.Config) { c.History.KeepFor = 24 * time.Hour }), newOwner(url)
+	a, b := newResident(t, s, db, 1), newResident(t, s, db, 2)
+	old := alertOf(a, "old", "x")
+	for _, r := range []resident{a, b} {
+		require.NoError(t, s.AppendNotice(t.Context(), alertOf(r, "old", "x")))
+		require.NoError(t, s.AppendNotice(t.Context(), alertOf(r, "expired", "x")))
+	}
+	age := func(id, by string) {
+		db.exec(t, "UPDATE notices SET ts = ts - $2::interval, expires_at = expires_at - $2::interval WHERE notice_id = $1", id, by)
+	}
+	age("old", "26 hours")
+	age("expired", "24 hours")
+	deleted, err := s.PruneNotices(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(2), deleted)
+	for _, r := range []resident{a, b} {
+		rows, _, err := s.NoticePage(t.Context(), r.tenant, r.member.Room, store.Page{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, rows, 2)
+		require.Equal(t, []string{"first", "expired"}, []string{rows[0].ID, rows[1].ID})
+	}
+	deleted, err = s.PruneNotices(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, deleted)
+	old.TS -= uint64((26 * time.Hour).Milliseconds())
+	old.ExpiresAt -= uint64((26 * time.Hour).Milliseconds())
+	require.ErrorIs(t, s.AppendNotice(t.Context(), old), &wire.Error{Code: wire.NoticeStale}, "never accepted twice")
+}
+
 // What a notice is measured by is what holds when its turn in the room has come, however
 // long it waited for that: the clock, and the sender's rights.
 func TestNoticesAreDecidedAfterTheWait(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url), newOwner(url)
+	s, db := pgtest.Open(t, url, func(c *postgres.Config) { c.Timeout = patience }), newOwner(url)
 	r := newResident(t, s, db, 1)
 	// held runs meanwhile in the transaction of another who holds the room.
 	held := func(t *testing.T, n store.Notice, meanwhile func(pgx.Tx)) error {
@@ -151,7 +217,7 @@ func TestNoticesAreDecidedAfterTheWait(t *testing.T) {
 func TestRulesWaitForNotices(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	s, db := pgtest.Open(t, url), newOwner(url)
+	s, db := pgtest.Open(t, url, func(c *postgres.Config) { c.Timeout = patience }), newOwner(url)
 	r := newResident(t, s, db, 1)
 	tx, err := db.connect(t).Begin(t.Context())
 	require.NoError(t, err)

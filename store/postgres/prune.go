@@ -20,7 +20,7 @@ const (
 // encoding; the number must only be ours).
 const pruneLock = 0x72656c6179707275
 
-// pruner keeps history within its window. One node at a time does it.
+// pruner keeps history and notices within their window. One node at a time does it.
 type pruner struct {
 	store  *Store
 	cancel context.CancelFunc
@@ -50,13 +50,18 @@ func (p *pruner) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		deleted, err := p.store.PruneHistory(ctx)
-		if err != nil && ctx.Err() == nil {
-			p.store.cfg.Logger.WarnContext(ctx, "prune history", "error", err)
-		}
-		if deleted > 0 {
-			p.store.cfg.Logger.InfoContext(ctx, "pruned history", "rows", deleted)
-		}
+		p.pass(ctx, "history", p.store.PruneHistory)
+		p.pass(ctx, "notices", p.store.PruneNotices)
+	}
+}
+
+func (p *pruner) pass(ctx context.Context, what string, prune func(context.Context) (int64, error)) {
+	deleted, err := prune(ctx)
+	if err != nil && ctx.Err() == nil {
+		p.store.cfg.Logger.WarnContext(ctx, "prune", "what", what, "error", err)
+	}
+	if deleted > 0 {
+		p.store.cfg.Logger.InfoContext(ctx, "pruned", "what", what, "rows", deleted)
 	}
 }
 
