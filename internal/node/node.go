@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/peerrelay/peerrelay/board"
 	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/infra/natsd"
@@ -47,6 +48,7 @@ type Node struct {
 	late     lateCore
 	core     *relay.Relay
 	front    *front.Front
+	hints    *board.Publisher // nil on an edge
 	web      *web
 
 	stopping atomic.Bool
@@ -117,6 +119,7 @@ func (n *Node) parts() []part {
 		{"cluster", every, n.startCluster},
 		{"core", every, n.startCore},
 		{"front", withFront, n.startFront},
+		{"board", withDatabase, n.startBoard},
 		{"web", every, n.startWeb},
 	}
 }
@@ -394,6 +397,23 @@ func (n *Node) startFront(context.Context) error {
 		return err
 	}
 	n.onClose("front", n.front.Shutdown)
+	return nil
+}
+
+// startBoard brings the Board's hints into inboxes. Any number of nodes may do it.
+func (n *Node) startBoard(context.Context) error {
+	var err error
+	n.hints, err = board.StartPublisher(board.PublisherConfig{
+		Outbox:     n.postgres,
+		Rosters:    n.postgres,
+		Inboxes:    n.inboxes,
+		Logger:     n.log,
+		Registerer: n.registry,
+	})
+	if err != nil {
+		return err
+	}
+	n.onClose("board", n.hints.Close)
 	return nil
 }
 

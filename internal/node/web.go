@@ -115,6 +115,8 @@ func (n *Node) newAPI() (*api.API, error) {
 		Inboxes:       n.inboxes,
 		Presence:      n.cluster,
 		Admission:     n.core,
+		Board:         n.postgres,
+		HintWake:      n.hints.Wake,
 		OperatorToken: token,
 		ServiceToken:  service,
 		Checks:        n.checks(),
