@@ -2,6 +2,7 @@ package api
 
 import (
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"net/http"
@@ -265,11 +266,9 @@ func (o *described) describeRequest(types *schemas) error {
 	}
 	media := &mediaType{Schema: body}
 	if doc.example != nil {
-		text, err := json.Marshal(doc.example, json.Deterministic(true))
-		if err != nil {
+		if media.Example, err = exampleText(doc.example); err != nil {
 			return err
 		}
-		media.Example = jsontext.Value(fillExamples(string(text)))
 	}
 	o.RequestBody = &describedBody{Required: true, Content: map[string]*mediaType{mediaJSON: media}}
 	return nil
@@ -374,7 +373,42 @@ var examples = map[string]string{
 	"card_id":        "019ad2f1-0c11-7f64-9a27-5e6d7c8b9a01",
 	"event_id":       "019ad2f1-0c12-7034-8b68-3f4e5d6c7b82",
 	"message_id":     "m-1",
-	"notice_id":      "n-1",
+	"token_hash":     "a token's hash, which is 32 byte",
+	"now_ms":         "1790000000000",
+	"later_ms":       "1790003600000",
+}
+
+// exampleText is an example as one would send it. Names in braces are filled in within
+// base64, too.
+func exampleText(example any) (jsontext.Value, error) {
+	text, err := json.Marshal(example)
+	if err != nil {
+		return nil, err
+	}
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(fillValue(value), json.Deterministic(true))
+}
+
+func fillValue(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, member := range value {
+			value[name] = fillValue(member)
+		}
+	case []any:
+		for i, item := range value {
+			value[i] = fillValue(item)
+		}
+	case string:
+		if raw, err := base64.StdEncoding.DecodeString(value); err == nil && pathParameter.Match(raw) {
+			return base64.StdEncoding.EncodeToString([]byte(fillExamples(string(raw))))
+		}
+		return fillExamples(value)
+	}
+	return value
 }
 
 // fillExamples puts example values in place of names in braces.
