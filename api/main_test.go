@@ -36,6 +36,7 @@ const patience = 20 * time.Second
 
 // stack is the API over a real store, real inboxes and two real cluster nodes.
 type stack struct {
+	url     string // of the database, as its owner
 	store   *postgres.Store
 	inboxes *inbox.JetStream
 	here    *recorder
@@ -50,7 +51,8 @@ type stack struct {
 
 func newStack(t *testing.T, options ...func(*api.Config)) *stack {
 	t.Helper()
-	s := &stack{store: pgtest.Store(t), here: &recorder{}, there: &recorder{}, log: &logBuffer{}}
+	url := pgtest.URL(t)
+	s := &stack{url: url, store: pgtest.Open(t, url), here: &recorder{}, there: &recorder{}, log: &logBuffer{}}
 	broker, err := natsd.Start(t.Context(), natsd.Config{Dir: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close(context.Background())) })

@@ -36,7 +36,7 @@ func (a *API) sendPlain(r *http.Request) (int, any, error) {
 	if self.Role == store.RoleViewer {
 		return 0, nil, &wire.Error{Code: wire.ReadOnly, Detail: "a viewer may not send"}
 	}
-	done, err := a.senders.begin(self.Participant, a.cfg.Now())
+	done, err := a.senders.begin(self.Participant)
 	if err != nil {
 		return 0, nil, err
 	}
