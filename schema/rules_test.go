@@ -33,6 +33,8 @@ var textColumns = map[string]string{
 	"credentials.kind":            "session or development",
 	"session_history.message_id":  "id the sender chose; visible to the relay in the envelope",
 	"session_history.kind":        "kind of envelope",
+	"message_traces.message_id":   "id the sender chose; visible to the relay in the envelope",
+	"message_traces.files":        "names, types and sizes that RELAY has senders declare in clear",
 	"notices.notice_id":           "id the sender chose; visible to the relay in the envelope",
 	"room_rules.rule":             "name of a right",
 	"state_transition.machine":    "reference data",
@@ -109,13 +111,16 @@ func TestRights(t *testing.T) {
 		"credentials":      {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at"},
 		"session_history":  {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
 
+		"message_traces": {selects: true, insert: "declared digest files message_id recipient_id room_id sender_id tenant_id ts"},
+		"mls_groups":     {selects: true},
+
 		"room_rules":         {selects: true, insert: "allowed participant_id room_id rule tenant_id", update: "allowed updated_at"},
 		"sender_generations": {selects: true, insert: "gen kid participant_id room_id session_key tenant_id"},
 		"notices":            {selects: true, insert: "envelope expires_at gen kid notice_id room_id sender_id tenant_id ts", deletes: true},
 	})
 	requireRights(t, db, schema.DeviceRole, map[string]rights{
 		"tenants": {selects: true}, "devices": {selects: true}, "rooms": {selects: true},
-		"participants": {selects: true}, "session_history": {selects: true},
+		"participants": {selects: true}, "session_history": {selects: true}, "message_traces": {selects: true},
 		"room_rules": {selects: true}, "sender_generations": {selects: true}, "notices": {selects: true},
 	})
 }
@@ -162,7 +167,7 @@ func TestPoliciesAreOfOneRole(t *testing.T) {
 		WHERE cardinality(roles) > 1`), "policies of both roles")
 	require.Equal(t, []string{"SELECT"}, list(t, db, `SELECT DISTINCT cmd FROM pg_policies
 		WHERE $1 = ANY(roles)`, schema.DeviceRole), "a device only reads")
-	require.Equal(t, []string{"devices_self", "notices_member", "participants_self", "room_rules_member", "rooms_member", "sender_generations_member", "session_history_member", "tenants_own"},
+	require.Equal(t, []string{"devices_self", "message_traces_owner", "notices_member", "participants_self", "room_rules_member", "rooms_member", "sender_generations_member", "session_history_member", "tenants_own"},
 		list(t, db, `SELECT policyname::text FROM pg_policies WHERE $1 = ANY(roles) ORDER BY 1`, schema.DeviceRole))
 }
 
