@@ -142,6 +142,7 @@ func TestTwiceAsManyCallsAsConnections(t *testing.T) {
 		_, err := s.AddParticipant(ctx, store.NewParticipant{Tenant: r.tenant, Room: r.member.Room, Role: store.RoleAgent})
 		return err
 	})
+	at(func(i int) error { return s.AppendNotice(ctx, alertOf(r, fmt.Sprintf("n-%d", i), "x")) })
 	at(func(int) error { _, err := s.Authenticate(ctx, r.hash); return err })
 	close(start)
 	calls.Wait()
