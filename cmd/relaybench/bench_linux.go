@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -128,32 +127,47 @@ func (b *bench) rooms(ctx context.Context, count, size int) ([][]member, error) 
 // usage is CPU time used so far.
 type usage struct {
 	at        time.Time
-	server    time.Duration // all relays, brokers, and the PostgreSQL below them
-	generator time.Duration // this process
+	parts     map[string]time.Duration // of the server: each relay by its name, postgresql, nats
+	generator time.Duration            // this process
 }
 
 func (b *bench) usage() usage {
 	var self unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &self)
-	u := usage{at: time.Now(), generator: time.Duration(self.Utime.Nano() + self.Stime.Nano())}
-	processes := slices.Clone(b.brokers)
+	u := usage{
+		at: time.Now(), parts: make(map[string]time.Duration),
+		generator: time.Duration(self.Utime.Nano() + self.Stime.Nano()),
+	}
+	tree := readProcessTree()
 	for _, r := range b.relays() {
 		if r.pid != 0 { // 0: of somebody who did not say
-			processes = append(processes, r.pid)
+			u.parts[r.name] += tree.used[r.pid]
+			u.parts["postgresql"] += tree.usedBelow(r.pid)
 		}
 	}
-	u.server = cpuTime(processes...)
+	for _, pid := range b.brokers {
+		u.parts["nats"] += tree.used[pid]
+	}
 	return u
 }
 
-// since adds CPU per unit of work, in microseconds, to more.
-func (u usage) since(before usage, units int, more map[string]float64) {
+// since adds CPU per unit of work, in microseconds, to more: all of the server and each
+// part of it.
+func (u usage) since(before usage, units int, unit string, more map[string]float64) {
 	if units == 0 {
 		return
 	}
 	per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(units) }
-	more["server_cpu_us_per_envelope"] = per(u.server - before.server)
-	more["generator_cpu_us_per_envelope"] = per(u.generator - before.generator)
+	var server time.Duration
+	for name, used := range u.parts {
+		part := used - before.parts[name]
+		server += part
+		if part > 0 {
+			more[name+"_cpu_us_per_"+unit] = per(part)
+		}
+	}
+	more["server_cpu_us_per_"+unit] = per(server)
+	more["generator_cpu_us_per_"+unit] = per(u.generator - before.generator)
 }
 
 // childAttributes ties a child of this program to it.

@@ -102,10 +102,6 @@ func wait(ctx context.Context, d time.Duration) error {
 // more is what is known of the calls besides their number; unit is what one is.
 func (r *callsRate) more(unit string) map[string]float64 {
 	more := map[string]float64{"p50_ms": millis(r.took, 50), "p99_ms": millis(r.took, 99)}
-	if r.pieces > 0 {
-		per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(r.pieces) }
-		more["server_cpu_us_per_"+unit] = per(r.after.server - r.before.server)
-		more["generator_cpu_us_per_"+unit] = per(r.after.generator - r.before.generator)
-	}
+	r.after.since(r.before, r.pieces, unit, more)
 	return more
 }

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -232,21 +231,24 @@ func (r *relay) metric(ctx context.Context, name string) float64 {
 	return 0
 }
 
-// cpuTime is what these processes and the ones below them (PostgreSQL) have used.
-func cpuTime(processes ...int) time.Duration {
-	children, used := processTree()
+// processTree is all processes of the machine.
+type processTree struct {
+	children map[int][]int
+	used     map[int]time.Duration // CPU time, that of children that have ended too
+}
+
+// usedBelow is what the processes below one (PostgreSQL) have used.
+func (t *processTree) usedBelow(pid int) time.Duration {
 	var total time.Duration
-	for queue := slices.Clone(processes); len(queue) > 0; queue = queue[1:] {
-		total += used[queue[0]]
-		queue = append(queue, children[queue[0]]...)
+	for _, child := range t.children[pid] {
+		total += t.used[child] + t.usedBelow(child)
 	}
 	return total
 }
 
-// processTree reads parents and CPU times of all processes.
-func processTree() (children map[int][]int, used map[int]time.Duration) {
+func readProcessTree() processTree {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 on Linux
-	children, used = make(map[int][]int), make(map[int]time.Duration)
+	tree := processTree{make(map[int][]int), make(map[int]time.Duration)}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {
 		// The name in parentheses may hold anything; fields are counted after it.
@@ -262,8 +264,8 @@ func processTree() (children map[int][]int, used map[int]time.Duration) {
 			n, _ := strconv.ParseInt(field, 10, 64)
 			ticks += n
 		}
-		children[parent] = append(children[parent], pid)
-		used[pid] = time.Duration(ticks) * tick
+		tree.children[parent] = append(tree.children[parent], pid)
+		tree.used[pid] = time.Duration(ticks) * tick
 	}
-	return children, used
+	return tree
 }

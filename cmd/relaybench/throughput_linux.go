@@ -231,7 +231,7 @@ func (b *bench) measureWhile(ctx context.Context, load *traffic, rate float64, w
 	}
 	verdicts, deliveries := counted.verdicts-warm.verdicts, counted.deliveries-warm.deliveries
 	envelopes := min(float64(verdicts), float64(deliveries)/float64(load.recipients))
-	after.since(before, verdicts, more)
+	after.since(before, verdicts, "envelope", more)
 	more["nacks"], more["undelivered"] = float64(load.counts.nacks), float64(undelivered)
 	if rate > 0 {
 		more["late"] = float64(counted.late - warm.late)
