@@ -47,7 +47,7 @@ func (s *Store) AllocateGeneration(ctx context.Context, g store.NewGeneration) (
 	}
 	return store.Generation{
 		Participant: g.Participant, Gen: uint64(row.Gen), KID: g.KID, SessionKey: bytes.Clone(g.SessionKey),
-		AllocatedAt: row.AllocatedAt.UTC(),
+		AllocatedAt: row.AllocatedAt.UTC(), Again: row.Verdict == "known",
 	}, nil
 }
 
