@@ -168,9 +168,15 @@ func testGenerationRaces(t *testing.T, f fixture) {
 		return err
 	})
 	require.NoError(t, errors.Join(errs...))
+	fresh := 0
 	for _, g := range same {
+		if !g.Again {
+			fresh++
+		}
+		g.Again = same[0].Again
 		require.Equal(t, same[0], g, "one kid is one gen")
 	}
+	require.Equal(t, 1, fresh, "one of them allocated it")
 	require.Equal(t, uint64(callers+1), same[0].Gen)
 
 	errs = race(callers, func(i int) error {
