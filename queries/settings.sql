@@ -65,8 +65,13 @@ SELECT (NOT pg_catalog.pg_is_in_recovery()
 SELECT pg_catalog.pg_try_advisory_xact_lock(@key::bigint)::boolean AS locked;
 
 -- name: SessionBegin :exec
--- What a connection is set to once. The tenant never is: that is the transaction's.
+-- What a connection is set to once. The tenant never is: that is the transaction's. The
+-- keepalives end the session of a node that is gone within half a minute, whatever it
+-- holds: no other time-out runs while the server waits for the rest of a pipeline.
 SELECT set_config('role', 'relay_service', false),
        set_config('plan_cache_mode', 'force_generic_plan', false),
        set_config('statement_timeout', @timeout_ms::text, false),
-       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, false);
+       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, false),
+       set_config('tcp_keepalives_idle', '10', false),
+       set_config('tcp_keepalives_interval', '5', false),
+       set_config('tcp_keepalives_count', '3', false);

@@ -50,6 +50,23 @@ func TestTenantEndsWithItsTransaction(t *testing.T) {
 			_, err := s.AppendMessage(ctx, text(a, "m", "x"))
 			require.NoError(t, err)
 		},
+		"a trace, stored and refused": func(t *testing.T) {
+			to := companion(t, s, a)
+			_, err := s.AppendTrace(ctx, private(a, to, "t"))
+			require.NoError(t, err)
+			_, err = s.RemoveParticipant(ctx, a.tenant, to.Room, to.ID)
+			require.NoError(t, err)
+			_, err = s.AppendTrace(ctx, private(a, to, "refused"))
+			require.ErrorIs(t, err, store.ErrNotFound)
+		},
+		"pages": func(t *testing.T) {
+			_, _, err := s.HistoryPage(ctx, a.tenant, a.member.Room, store.Page{Limit: 1})
+			require.NoError(t, err)
+			_, _, err = s.TracePage(ctx, a.tenant, a.member.Room, store.Page{Limit: 1, Newest: true})
+			require.NoError(t, err)
+			_, err = s.HistoryMessage(ctx, a.tenant, a.member.Room, "nothing")
+			require.ErrorIs(t, err, store.ErrNotFound)
+		},
 		"a failure": func(t *testing.T) {
 			_, err := s.CreateRoom(ctx, store.NewRoom{Tenant: a.tenant})
 			require.ErrorIs(t, err, store.ErrInvalid)
@@ -90,6 +107,8 @@ func TestTenantEndsWithItsTransaction(t *testing.T) {
 			require.Equal(t, []store.Participant{b.member}, roster.Participants)
 			_, err = s.Roster(ctx, b.tenant, a.member.Room)
 			require.ErrorIs(t, err, store.ErrNotFound)
+			_, _, err = s.HistoryPage(ctx, b.tenant, a.member.Room, store.Page{Limit: 1})
+			require.ErrorIs(t, err, store.ErrNotFound)
 			require.Equal(t, 1, query[int](t, db, "SELECT count(*) FROM participants WHERE tenant_id = $1 AND left_at IS NULL", a.tenant))
 		})
 	}
@@ -118,6 +137,7 @@ func TestTwiceAsManyCallsAsConnections(t *testing.T) {
 	url := pgtest.URL(t)
 	s, db := pgtest.Open(t, url, conns(size)), newOwner(url)
 	r := newResident(t, s, db, 1)
+	to := companion(t, s, r)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	start, errs := make(chan struct{}), make(chan error, 100)
@@ -136,6 +156,18 @@ func TestTwiceAsManyCallsAsConnections(t *testing.T) {
 	})
 	at(func(int) error {
 		_, err := s.AppendMessage(ctx, text(r, "the-same", "x"))
+		return err
+	})
+	at(func(i int) error {
+		_, err := s.AppendTrace(ctx, private(r, to, fmt.Sprintf("t-%d", i)))
+		return err
+	})
+	at(func(int) error {
+		_, err := s.AppendTrace(ctx, private(r, to, "the-same-trace"))
+		return err
+	})
+	at(func(int) error {
+		_, _, err := s.HistoryPage(ctx, r.tenant, r.member.Room, store.Page{Limit: 100})
 		return err
 	})
 	at(func(int) error {
@@ -162,12 +194,18 @@ func TestMigrationUnderTraffic(t *testing.T) {
 	url := pgtest.URL(t)
 	s, db := pgtest.Open(t, url, conns(1)), newOwner(url)
 	r := newResident(t, s, db, 1)
-	n := 0
+	n, to := 0, companion(t, s, r)
 	traffic := func(t *testing.T) {
 		t.Helper()
 		for range 8 { // enough for the server to change to a generic plan
 			n++
 			_, err := s.AppendMessage(t.Context(), text(r, fmt.Sprintf("m-%d", n), "x"))
+			require.NoError(t, err)
+			_, err = s.AppendTrace(t.Context(), private(r, to, fmt.Sprintf("t-%d", n)))
+			require.NoError(t, err)
+			_, _, err = s.HistoryPage(t.Context(), r.tenant, r.member.Room, store.Page{Limit: 2})
+			require.NoError(t, err)
+			_, _, err = s.TracePage(t.Context(), r.tenant, r.member.Room, store.Page{Limit: 2, Newest: true})
 			require.NoError(t, err)
 			_, err = s.Authenticate(t.Context(), r.hash)
 			require.NoError(t, err)

@@ -21,6 +21,7 @@ const (
 const pruneLock = 0x72656c6179707275
 
 // pruner keeps history and notices within their window. One node at a time does it.
+// Traces have no window: they are an audit, and the service has no right to delete one.
 type pruner struct {
 	store  *Store
 	cancel context.CancelFunc

@@ -26,10 +26,15 @@ const SessionBegin = `-- name: SessionBegin :exec
 SELECT set_config('role', 'relay_service', false),
        set_config('plan_cache_mode', 'force_generic_plan', false),
        set_config('statement_timeout', $1::text, false),
-       set_config('idle_in_transaction_session_timeout', $1::text, false)
+       set_config('idle_in_transaction_session_timeout', $1::text, false),
+       set_config('tcp_keepalives_idle', '10', false),
+       set_config('tcp_keepalives_interval', '5', false),
+       set_config('tcp_keepalives_count', '3', false)
 `
 
-// What a connection is set to once. The tenant never is: that is the transaction's.
+// What a connection is set to once. The tenant never is: that is the transaction's. The
+// keepalives end the session of a node that is gone within half a minute, whatever it
+// holds: no other time-out runs while the server waits for the rest of a pipeline.
 func (q *Queries) SessionBegin(ctx context.Context, db DBTX, timeoutMs string) error {
 	_, err := db.Exec(ctx, SessionBegin, timeoutMs)
 	return err
