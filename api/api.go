@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/peerrelay/peerrelay/board"
 	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/store"
@@ -49,6 +50,11 @@ type Config struct {
 	// Admission lets changes wait for what participants do over HTTP. Nil: whatever they
 	// do that has an effect is answered with unavailable.
 	Admission Admission
+	// Board keeps cards and their events. Nil: there is none, and its endpoints answer
+	// not_found.
+	Board board.Store
+	// HintWake is called after an event was committed; a board.Publisher's Wake. May be nil.
+	HintWake func()
 
 	// OperatorToken is the hash of the token that the public listener asks for; zero:
 	// the operator's endpoints are closed there.

@@ -11,6 +11,7 @@ func (a *API) routes() []route {
 		a.roomRoutes(),
 		a.participantRoutes(),
 		a.sessionRoutes(),
+		a.boardRoutes(),
 		a.credentialRoutes(),
 		a.networkRoutes(),
 		a.internalRoutes(),
