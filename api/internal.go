@@ -100,17 +100,17 @@ func (a *API) internalRoutes() []route {
 			tag: "internal", summary: "Say what a credential proves",
 			description: "Asked for each `hello`. The token stays with the edge node, which sends its hash.",
 			request:     TokenCheck{}, status: http.StatusOK, answer: Identity{},
-			example:  TokenCheck{TokenHash: make([]byte, 32)},
+			example:  TokenCheck{TokenHash: []byte("{token_hash}")},
 			refusals: []refusedAs{{"unauthorized", "Unknown, expired, revoked, or of a device that is not active; not said which."}},
 		}},
 		{method: http.MethodPost, path: "/internal/v1/credentials/valid", access: forService, maxBody: maxLookUpBody, handler: a.bounded(a.checkCredentials), doc: doc{
 			tag: "internal", summary: "Say which of many credentials are valid now",
 			request: CredentialsCheck{}, status: http.StatusOK, answer: ValidCredentials{},
-			example: CredentialsCheck{TenantID: exampleID, CredentialIDs: []string{exampleID}},
+			example: CredentialsCheck{TenantID: "{tenant_id}", CredentialIDs: []string{"{credential_id}"}},
 		}},
 		{method: http.MethodGet, path: "/internal/v1/sessions/{id}/roster", access: forService, handler: a.bounded(a.showRoster), doc: doc{
 			tag: "internal", summary: "Show a room with its current participants", description: "All of them, from one snapshot.",
-			query:  []parameter{{"tenant_id", "The tenant the room belongs to.", exampleID}},
+			query:  []parameter{{"tenant_id", "The tenant the room belongs to.", "{tenant_id}"}},
 			status: http.StatusOK, answer: Roster{},
 			refusals: []refusedAs{noSuchRoom},
 		}},
@@ -118,7 +118,7 @@ func (a *API) internalRoutes() []route {
 			tag: "internal", summary: "Show the versions of many rooms",
 			description: "A version rises with every change of the room or its roster. Rooms that do not exist are left out.",
 			request:     RoomsCheck{}, status: http.StatusOK, answer: RoomVersions{},
-			example: RoomsCheck{TenantID: exampleID, RoomIDs: []string{exampleID}},
+			example: RoomsCheck{TenantID: "{tenant_id}", RoomIDs: []string{"{room_id}"}},
 		}},
 		{method: http.MethodPost, path: "/internal/v1/history", access: forService, maxBody: maxMessagesBody, handler: a.bounded(a.storeHistory), doc: doc{
 			tag: "internal", summary: "Store session-addressed envelopes in history",
@@ -150,7 +150,7 @@ func (a *API) internalRoutes() []route {
 			description: "Answered 201 once for each id. Each refusal proves that this request stored nothing; after any other failure the " +
 				"notice may be stored, and it must not be sent again.",
 			request: EnvelopeItem{}, status: http.StatusCreated, answer: Accepted{},
-			example: exampleEnvelope,
+			example: exampleNotice,
 			refusals: []refusedAs{
 				{"notice_not_permitted", "The sender is no agent, or the room's rules do not allow it."},
 				{"invalid_envelope", "Notices do not have this shape."},
@@ -169,11 +169,17 @@ func (a *API) internalRoutes() []route {
 	}
 }
 
-const exampleID = "01890a5d-ac96-774b-bcce-b302099a8057"
-
+// Examples; the names in braces stand for ids and times.
 var (
-	exampleEnvelope = EnvelopeItem{TenantID: exampleID, Envelope: []byte(`{"v":1,"id":"m-1"}`)}
-	exampleTrace    = TraceItem{TenantID: exampleID, RoomID: exampleID, MessageID: "m-1", From: exampleID, To: exampleID, TS: 1_790_000_000_000, Digest: make([]byte, 32)}
+	exampleEnvelope = EnvelopeItem{TenantID: "{tenant_id}", Envelope: []byte(`{"v":1,"id":"{message_id}","session_id":"{room_id}",` +
+		`"from":"{participant_id}","to":"{room_id}","kind":"message","gen":1,"seq":1,"ts":{now_ms},"nonce":"AAAAAAAAAAAAAAAA","ct":"c2VhbGVk"}`)}
+	exampleNotice = EnvelopeItem{TenantID: "{tenant_id}", Envelope: []byte(`{"v":1,"id":"{message_id}","session_id":"{room_id}",` +
+		`"from":"{participant_id}","to":"{room_id}","kind":"notice","gen":1,"seq":1,"ts":{now_ms},"expires_at":{later_ms},` +
+		`"nonce":"AAAAAAAAAAAAAAAA","ct":"c2VhbGVk"}`)}
+	exampleTrace = TraceItem{
+		TenantID: "{tenant_id}", RoomID: "{room_id}", MessageID: "{message_id}", From: "{participant_id}", To: "{other_id}",
+		TS: 1_790_000_000_000, Digest: make([]byte, 32),
+	}
 
 	// historyRefusals are the typed refusals of RELAY ("When the API refuses the store").
 	historyRefusals = []refusedAs{

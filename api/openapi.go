@@ -367,6 +367,7 @@ func refusalResponse(refusals []refusedAs) *response {
 var examples = map[string]string{
 	"room_id":        "019ad2f0-5b1c-7c3e-9d41-6f2a8b7c0d1e",
 	"participant_id": "019ad2f0-6a40-7d52-8e13-2b9c4f5a6d70",
+	"other_id":       "019ad2f0-7c02-7e19-b2d4-a8c6e0f13579", // another participant
 	"device_id":      "019ad2f0-6a3f-7b21-a5c4-91d8e7f60b2a",
 	"credential_id":  "019ad2f0-6a41-7e08-b3f6-c05d1a2e3f48",
 	"tenant_id":      "019ad2ee-1f00-7a90-8c55-d4e3f2a1b0c9",
