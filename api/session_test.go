@@ -235,7 +235,7 @@ func TestListsRefuseBadQueries(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.as(t, owner, http.MethodGet, "/history?cursor="+cursor, "").status)
 	for _, path := range []string{"/history", "/notices", "/traces"} {
 		for _, query := range []string{
-			"limit=0", "limit=501", "limit=-1", "limit=2147483648", "limit=1e2", "limit=%2B5", "limit=05", "limit= 5", "limit=", "limit=1&limit=1",
+			"limit=0", "limit=501", "limit=-1", "limit=2147483648", "limit=1e2", "limit=%2B5", "limit=05", "limit=%205", "limit=", "limit=1&limit=1",
 			"cursor=", "cursor=x", "cursor=AAAA", "cursor=" + strings.Repeat("A", 200), "cursor=" + cursor + "=", "cursor=%00",
 			"order=", "order=random", "order=newest&order=newest", "Limit=1", "page=1", "limit=%zz", "a;b",
 		} {
@@ -433,7 +433,7 @@ func TestSenderGenerations(t *testing.T) {
 
 // Presence says what nodes have said; what cannot be looked up is refused and never told
 // as offline.
-func TestPresence(t *testing.T) {
+func TestPresenceOfARoom(t *testing.T) {
 	s := newSessions(t)
 	room := s.make(t, `{}`)
 	here, away := s.member(t, room, "owner"), s.member(t, room, "agent")
@@ -471,7 +471,7 @@ func TestPresence(t *testing.T) {
 }
 
 // Rules are the owner's; null never stands for everybody.
-func TestRules(t *testing.T) {
+func TestRulesOfARoom(t *testing.T) {
 	s := newSessions(t)
 	room := s.make(t, `{}`)
 	owner, agent, controller := s.member(t, room, "owner"), s.member(t, room, "agent"), s.member(t, room, "controller")
@@ -504,7 +504,7 @@ func TestRules(t *testing.T) {
 }
 
 // Accepted notices are listed with their bytes, those of before a membership left out.
-func TestNotices(t *testing.T) {
+func TestNoticesOfARoom(t *testing.T) {
 	s := newSessions(t)
 	room := s.make(t, `{}`)
 	agent := s.member(t, room, "agent")
@@ -542,7 +542,7 @@ func TestNotices(t *testing.T) {
 
 // RELAY: traces are the owner's; file only where there was one, files where there were
 // several.
-func TestTraces(t *testing.T) {
+func TestTracesOfARoom(t *testing.T) {
 	s := newSessions(t)
 	room := s.make(t, `{}`)
 	one, two := s.member(t, room, "agent"), s.member(t, room, "agent")
