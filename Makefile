@@ -73,7 +73,7 @@ soak: setup build
 	bin/relaybench kill --json $(ARGS)
 
 ## bench: measure everything that docs/performance.md shows
-BENCHES ?= idle pairwise room latency reconnect replay inboxes
+BENCHES ?= idle pairwise room latency reconnect replay inboxes edge private notices board history
 .PHONY: bench
 bench: setup build
 	@for bench in $(BENCHES); do echo "relaybench $$bench"; bin/relaybench $$bench $(ARGS); done
