@@ -36,6 +36,8 @@ var textColumns = map[string]string{
 	"message_traces.message_id":   "id the sender chose; visible to the relay in the envelope",
 	"message_traces.files":        "names, types and sizes that RELAY has senders declare in clear",
 	"notices.notice_id":           "id the sender chose; visible to the relay in the envelope",
+	"board_cards.kind":            "idea, task, question or decision",
+	"board_events.type":           "what an event does to its card",
 	"room_rules.rule":             "name of a right",
 	"state_transition.machine":    "reference data",
 	"state_transition.from_state": "reference data",
@@ -117,11 +119,22 @@ func TestRights(t *testing.T) {
 		"room_rules":         {selects: true, insert: "allowed participant_id room_id rule tenant_id", update: "allowed updated_at"},
 		"sender_generations": {selects: true, insert: "gen kid participant_id room_id session_key tenant_id"},
 		"notices":            {selects: true, insert: "envelope expires_at gen kid notice_id room_id sender_id tenant_id ts", deletes: true},
+
+		"board_sequences": {selects: true, insert: "room_id tenant_id", update: "last"},
+		"board_cards": {
+			selects: true, insert: "content_position id kind last_position position room_id tenant_id",
+			update: "closed content_position last_position revision",
+		},
+		"board_events": {selects: true, insert: "author_id card_id content id revision room_id sequence signature tenant_id type"},
+		"board_outbox": {
+			selects: true, insert: "card_id event_id revision room_id sequence tenant_id", update: "claimed_until claims", deletes: true,
+		},
 	})
 	requireRights(t, db, schema.DeviceRole, map[string]rights{
 		"tenants": {selects: true}, "devices": {selects: true}, "rooms": {selects: true},
 		"participants": {selects: true}, "session_history": {selects: true}, "message_traces": {selects: true},
 		"room_rules": {selects: true}, "sender_generations": {selects: true}, "notices": {selects: true},
+		"board_cards": {selects: true}, "board_events": {selects: true},
 	})
 }
 
@@ -167,7 +180,7 @@ func TestPoliciesAreOfOneRole(t *testing.T) {
 		WHERE cardinality(roles) > 1`), "policies of both roles")
 	require.Equal(t, []string{"SELECT"}, list(t, db, `SELECT DISTINCT cmd FROM pg_policies
 		WHERE $1 = ANY(roles)`, schema.DeviceRole), "a device only reads")
-	require.Equal(t, []string{"devices_self", "message_traces_owner", "notices_member", "participants_self", "room_rules_member", "rooms_member", "sender_generations_member", "session_history_member", "tenants_own"},
+	require.Equal(t, []string{"board_cards_member", "board_events_member", "devices_self", "message_traces_owner", "notices_member", "participants_self", "room_rules_member", "rooms_member", "sender_generations_member", "session_history_member", "tenants_own"},
 		list(t, db, `SELECT policyname::text FROM pg_policies WHERE $1 = ANY(roles) ORDER BY 1`, schema.DeviceRole))
 }
 

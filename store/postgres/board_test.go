@@ -622,6 +622,22 @@ func TestBoardPagesEndByBytes(t *testing.T) {
 	}
 }
 
+// boardTables are the Board's, in the order in which rows can be inserted.
+var boardTables = []string{"board_sequences", "board_cards", "board_events", "board_outbox"}
+
+// boardRow inserts the table's row of a room's first event.
+func boardRow(table string, tenant, room, card, author uuid.UUID) string {
+	return strings.NewReplacer("TENANT", tenant.String(), "ROOM", room.String(), "CARD", card.String(), "AUTHOR", author.String()).Replace(map[string]string{
+		"board_sequences": "INSERT INTO board_sequences (tenant_id, room_id) VALUES ('TENANT', 'ROOM')",
+		"board_cards": `INSERT INTO board_cards (tenant_id, room_id, id, kind, position, content_position, last_position)
+			VALUES ('TENANT', 'ROOM', 'CARD', 'task', 1, 1, 1)`,
+		"board_events": `INSERT INTO board_events (tenant_id, room_id, sequence, id, card_id, type, revision, author_id, content, signature)
+			VALUES ('TENANT', 'ROOM', 1, 'CARD', 'CARD', 'created', 1, 'AUTHOR', 'x', 'x')`,
+		"board_outbox": `INSERT INTO board_outbox (tenant_id, room_id, sequence, event_id, card_id, revision)
+			VALUES ('TENANT', 'ROOM', 1, 'CARD', 'CARD', 1)`,
+	}[table])
+}
+
 // The policies on their own: who writes must be a member whose role may, and a device
 // reads the Boards of its rooms only.
 func TestBoardPolicies(t *testing.T) {

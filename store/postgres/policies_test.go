@@ -43,6 +43,10 @@ func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
 	r.alert(t, s)
 	db.exec(t, traceRow(r.tenant, room.ID, r.member.ID, r.member.ID))
 	db.exec(t, groupRow(r.tenant, room.ID))
+	card := uuid.New()
+	for _, table := range boardTables {
+		db.exec(t, boardRow(table, r.tenant, room.ID, card, r.member.ID))
+	}
 	return r
 }
 
@@ -67,7 +71,8 @@ func visible(t *testing.T, conn *pgx.Conn, settings map[string]string) map[strin
 	return counts
 }
 
-var tenantTables = []string{"tenants", "devices", "rooms", "participants", "credentials", "session_history", "message_traces", "mls_groups", "room_rules", "sender_generations", "notices"}
+var tenantTables = []string{"tenants", "devices", "rooms", "participants", "credentials", "session_history", "message_traces", "mls_groups", "room_rules", "sender_generations", "notices",
+	"board_sequences", "board_cards", "board_events", "board_outbox"}
 
 func inTransaction(t *testing.T, conn *pgx.Conn, settings map[string]string, do func(pgx.Tx)) {
 	t.Helper()
@@ -99,7 +104,8 @@ func TestPoliciesRead(t *testing.T) {
 		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname NOT IN ('goose_db_version', 'state_transition')`), " "),
 		"a table without a test")
 	service := newOwner(pgtest.As(t, url, schema.ServiceRole)).connect(t)
-	everything := map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1, "message_traces": 1, "mls_groups": 1, "room_rules": 1, "sender_generations": 1, "notices": 1}
+	everything := map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1, "message_traces": 1, "mls_groups": 1, "room_rules": 1, "sender_generations": 1, "notices": 1,
+		"board_sequences": 1, "board_cards": 1, "board_events": 1}
 	second, err := s.CreateRoom(t.Context(), store.NewRoom{Tenant: a.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed})
 	require.NoError(t, err)
 	neighbour, err := s.AddParticipant(t.Context(), store.NewParticipant{Tenant: a.tenant, Room: second.ID, Role: store.RoleOwner})
@@ -117,12 +123,12 @@ func TestPoliciesRead(t *testing.T) {
 		"an unknown actor":              {map[string]string{"relay.tenant": a.tenant.String(), "relay.actor": "root"}, map[string]int{"tenants": 1}},
 		"an unknown tenant":             {map[string]string{"relay.tenant": uuid.NewString(), "relay.actor": "service"}, map[string]int{}},
 		"the service in b":              {map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, everything},
-		"b's device":                    {asDevice(b.tenant, b.member.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1, "room_rules": 1, "sender_generations": 1, "notices": 1}},
+		"b's device":                    {asDevice(b.tenant, b.member.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1, "room_rules": 1, "sender_generations": 1, "notices": 1, "board_cards": 1, "board_events": 1}},
 		"b's device in a":               {asDevice(a.tenant, b.member.Device), map[string]int{"tenants": 1}},
 		"a device of one room":          {asDevice(a.tenant, neighbour.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1}},
 		"a token":                       {map[string]string{"relay.token": hex.EncodeToString(a.hash[:])}, map[string]int{"credentials": 1}},
 		"an unknown token":              {map[string]string{"relay.token": strings.Repeat("00", 32)}, map[string]int{}},
-		"maintenance":                   {map[string]string{"relay.actor": "maintenance"}, map[string]int{"tenants": 2}},
+		"maintenance":                   {map[string]string{"relay.actor": "maintenance"}, map[string]int{"tenants": 2, "board_outbox": 2}},
 		"a tenant's name":               {map[string]string{"relay.tenant_name": a.tenant.String()}, map[string]int{"tenants": 1}},
 		"the service as if a device":    {map[string]string{"relay.tenant": b.tenant.String(), "relay.device": b.member.Device.String()}, map[string]int{"tenants": 1}},
 		"a device as if the service":    {asDevice(b.tenant, b.member.Device, "relay.actor", "service", "relay.device", ""), map[string]int{"tenants": 1}},
@@ -162,10 +168,13 @@ func TestPoliciesWrite(t *testing.T) {
 		"sender_generations": generationRow(b.tenant, b.member.Room, b.member.ID),
 		"notices":            noticeRow(b.tenant, b.member.Room, b.member.ID),
 	}
+	for _, table := range boardTables {
+		inserts[table] = boardRow(table, b.tenant, b.member.Room, uuid.New(), b.member.ID)
+	}
 	updates := map[string]string{
 		"tenants": "frozen = true", "devices": "label = 'x'", "rooms": "version = version + 1",
 		"participants": "left_at = now()", "credentials": "revoked_at = now()",
-		"room_rules": "allowed = false",
+		"room_rules": "allowed = false", "board_sequences": "last = last + 1", "board_cards": "closed = true",
 	}
 	for name, settings := range map[string]map[string]string{
 		"nothing set":                 nil,
