@@ -233,6 +233,7 @@ func (j *JetStream) recentBytes() float64 {
 // Whatever is written afterwards gets ErrClosed.
 func (j *JetStream) Close(ctx context.Context) error {
 	var err error
+	linked := false // to a server that has it all
 	j.once.Do(func() {
 		close(j.closing)
 		if j.stopWarming != nil {
@@ -245,14 +246,16 @@ func (j *JetStream) Close(ctx context.Context) error {
 		}()
 		select {
 		case <-done:
-			err = flush(ctx, j.conn, j.config.WriteTimeout) // the last announcements
+			if linked = j.conn.IsConnected(); linked {
+				err = flush(ctx, j.conn, j.config.WriteTimeout) // the last announcements
+			}
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
 		j.stop()
 		<-done
 		if j.tails != nil {
-			err = errors.Join(err, j.tails.write(j.lastSequences(), err == nil, false))
+			err = errors.Join(err, j.tails.write(j.lastSequences(), err == nil && linked, false))
 		}
 		j.disconnect()
 	})

@@ -227,19 +227,29 @@ func (c *client) relayURL(ctx context.Context) string {
 	return listenURL(status)
 }
 
-func listenURL(status api.Status) string {
-	listen, err := netip.ParseAddrPort(status.Listen)
+// localHost is where a listener of this machine is reached from here; empty for what is
+// no address.
+func localHost(listener string) string {
+	listen, err := netip.ParseAddrPort(listener)
 	if err != nil {
 		return ""
 	}
 	if listen.Addr().IsUnspecified() { // all addresses of this machine
 		listen = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), listen.Port())
 	}
+	return listen.String()
+}
+
+func listenURL(status api.Status) string {
+	host := localHost(status.Listen)
+	if host == "" {
+		return ""
+	}
 	scheme := "ws"
 	if status.TLS {
 		scheme = "wss"
 	}
-	return (&url.URL{Scheme: scheme, Host: listen.String(), Path: "/v1/relay"}).String()
+	return (&url.URL{Scheme: scheme, Host: host, Path: "/v1/relay"}).String()
 }
 
 // checkID refuses what cannot be an id before it becomes part of an address.

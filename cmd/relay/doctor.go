@@ -2,20 +2,24 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"text/tabwriter"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
 	"github.com/peerrelay/peerrelay/api"
 	"github.com/peerrelay/peerrelay/infra/pgd"
+	"github.com/peerrelay/peerrelay/internal/node"
 )
 
 const (
@@ -62,18 +66,10 @@ func (c *checks) failed() bool {
 
 // Run makes the checks.
 func (*DoctorCmd) Run(ctx context.Context, globals *Globals, con console) error {
-	server, err := dial(globals, con)
+	c, err := diagnose(ctx, globals, con)
 	if err != nil {
 		return err
 	}
-	var c checks
-	if globals.APIURL == "" {
-		c.dataFolder(globals.Data)
-		c.diskSpace(globals.Data)
-		c.openFiles()
-		c.programs(ctx, globals.Data)
-	}
-	c.server(ctx, server)
 	answer := struct {
 		OK     bool        `json:"ok"`
 		Checks []api.Check `json:"checks"`
@@ -88,7 +84,7 @@ func (*DoctorCmd) Run(ctx context.Context, globals *Globals, con console) error 
 			fmt.Fprintf(table, "%s\t%s\t%s\n", verdict, check.Name, check.Detail)
 		}
 		_ = table.Flush() // into a buffer
-		if answer.OK {
+		if answer.OK && !isEdge(globals) {
 			next(w, globals, con, "room create")
 		}
 	})
@@ -96,6 +92,93 @@ func (*DoctorCmd) Run(ctx context.Context, globals *Globals, con console) error 
 		return silentError{}
 	}
 	return err
+}
+
+func diagnose(ctx context.Context, globals *Globals, con console) (*checks, error) {
+	c := new(checks)
+	if isEdge(globals) {
+		c.dataFolder(globals.Data)
+		c.openFiles()
+		c.edge(ctx, globals.Data)
+		return c, nil
+	}
+	server, err := dial(globals, con)
+	if err != nil {
+		return nil, err
+	}
+	if globals.APIURL == "" {
+		c.dataFolder(globals.Data)
+		c.diskSpace(globals.Data)
+		c.openFiles()
+		c.programs(ctx, globals.Data)
+	}
+	c.server(ctx, server)
+	return c, nil
+}
+
+// isEdge reports whether the data folder is one of an edge, which has no operator socket.
+// A token asks for the relay at --api-url instead.
+func isEdge(globals *Globals) bool {
+	if globals.Token != "" || globals.TokenFile != "" {
+		return false
+	}
+	summary, err := node.ReadSummary(globals.Data)
+	return err == nil && summary.Role == node.RoleEdge
+}
+
+// edge asks an edge whether it is ready.
+func (c *checks) edge(ctx context.Context, data string) {
+	const name = "server"
+	summary, err := node.ReadSummary(data)
+	if err != nil {
+		c.fail(name, err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorPause)
+	defer cancel()
+	health, err := askReady(ctx, summary)
+	if err != nil {
+		c.fail(name, fmt.Sprintf("no edge answers at %s: %v", summary.Listen, rootCause(err)))
+		return
+	}
+	c.ok(name, "role edge at "+summary.Listen)
+	for _, part := range health.Degraded {
+		c.fail(part, "not ready; the log of the edge says why")
+	}
+	if health.OK {
+		c.ok("ready", "the API and NATS answer")
+	}
+}
+
+// askReady asks for /readyz, which needs no token. The certificate is not checked: the
+// listener is this machine's own, under whatever name its clients know it.
+func askReady(ctx context.Context, summary node.Summary) (api.Health, error) {
+	address := url.URL{Scheme: "http", Host: localHost(summary.Listen), Path: "/readyz"}
+	if summary.TLS {
+		address.Scheme = "https"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	if err != nil {
+		return api.Health{}, err
+	}
+	client := httpClient(&http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above; nothing secret is sent
+	})
+	defer client.CloseIdleConnections()
+	response, err := client.Do(request)
+	if err != nil {
+		return api.Health{}, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return api.Health{}, err
+	}
+	var health api.Health
+	if err := json.Unmarshal(content, &health); err != nil {
+		return api.Health{}, errors.New("the answer is not understood")
+	}
+	return health, nil
 }
 
 func (c *checks) dataFolder(data string) {

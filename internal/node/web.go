@@ -75,6 +75,9 @@ func (n *Node) startWeb(context.Context) error {
 	if n.web.private != nil {
 		n.serve("metrics listener", n.web.private, n.private())
 	}
+	if err := n.writeSummary(); err != nil {
+		return err
+	}
 	// Last, because what sees /readyz answer uses the rest at once.
 	n.serve("public listener", n.web.public, public)
 	return nil
