@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/peerrelay/peerrelay/api"
+	"github.com/peerrelay/peerrelay/board"
 )
 
 type boardCommand struct {
@@ -90,9 +92,11 @@ func (c *boardCommand) cards(ctx context.Context, b *bench, rooms [][]member) ([
 	for i, room := range rooms {
 		group.Go(func() error {
 			path := "/v1/sessions/" + room[0].room + "/board/cards"
-			id := uuid.NewString()
-			cards[i] = card{path + "/" + id + "/events", room}
-			return all[i].call(ctx, http.MethodPost, path, room[0].token, c.event("created", id), nil)
+			var made api.BoardCommitted
+			err := all[i].call(ctx, http.MethodPost, path, room[0].token,
+				api.NewBoardCard{Kind: string(board.KindTask), Content: c.content, Signature: signature}, &made)
+			cards[i] = card{path + "/" + made.CardID + "/events", room}
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -101,29 +105,8 @@ func (c *boardCommand) cards(ctx context.Context, b *bench, rooms [][]member) ([
 	return cards, nil
 }
 
-// boardEvent is the body of both requests.
-type boardEvent struct {
-	EventID   string `json:"event_id"`
-	CardID    string `json:"card_id,omitzero"`
-	Kind      string `json:"kind,omitzero"`
-	Type      string `json:"type,omitzero"`
-	Content   string `json:"content"`
-	Signature string `json:"signature"`
-}
-
-func (c *boardCommand) event(kind, card string) boardEvent {
-	e := boardEvent{
-		EventID:   uuid.NewString(),
-		Content:   c.content,
-		Signature: base64.StdEncoding.EncodeToString(text(1, 64)),
-	}
-	if kind == "created" {
-		e.CardID, e.Kind = card, "task"
-	} else {
-		e.Type = kind
-	}
-	return e
-}
+// signature of every event, base64.
+var signature = base64.StdEncoding.EncodeToString(text(1, 64))
 
 // once measures the floor, then comments while the hints come.
 func (c *boardCommand) once(ctx context.Context, b *bench, load *traffic, cards []card) (sample, error) {
@@ -161,12 +144,13 @@ func (c *boardCommand) once(ctx context.Context, b *bench, load *traffic, cards 
 func (c *boardCommand) comment(ctx context.Context, b *bench, load *traffic, cards []card) (commented callsRate, hints int64, err error) {
 	all := newCallers(b.relay.listen, c.Writers)
 	defer all.close()
+	comment := api.NewBoardEvent{Type: string(board.EventComment), Content: c.content, Signature: signature}
 	profiled := func() error { return nil }
 	err = load.meanwhile(ctx, func() (err error) {
 		commented, err = b.inParallel(ctx, c.Writers, c.Time/4, c.Time, func(ctx context.Context, worker int) error {
 			card := cards[rand.IntN(len(cards))]
 			author := card.members[rand.IntN(len(card.members))]
-			return all[worker].call(ctx, http.MethodPost, card.path, author.token, c.event("comment", ""), nil)
+			return all[worker].call(ctx, http.MethodPost, card.path, author.token, comment, nil)
 		}, func() {
 			profiled = b.profile(ctx)
 			hints = -load.hints.Load()
