@@ -151,7 +151,8 @@ func TestPrivatePlaintextIsTraced(t *testing.T) {
 
 	// Without a trace too the same request writes nothing twice.
 	everybody := repeatable("g-1", text("all"))
-	require.Equal(t, s.say(t, one, everybody), s.say(t, one, everybody))
+	sent = s.say(t, one, everybody)
+	require.Equal(t, sent, s.say(t, one, everybody))
 	require.Len(t, s.rows(t, owner), 1)
 	require.Empty(t, s.parts.outside, "all of it while changes wait")
 }
@@ -164,7 +165,9 @@ func TestPlaintextTwins(t *testing.T) {
 	answers := make([]response, 4)
 	var wg sync.WaitGroup
 	for i := range answers {
-		wg.Go(func() { answers[i] = s.as(t, one, http.MethodPost, "/messages", repeatable("twin", private(two, text("x")))) })
+		wg.Go(func() {
+			answers[i] = s.as(t, one, http.MethodPost, "/messages", repeatable("twin", private(two, text("x"))))
+		})
 	}
 	wg.Wait()
 	for _, answer := range answers {
@@ -186,16 +189,16 @@ func TestPlaintextWithoutATraceIsNotDelivered(t *testing.T) {
 		status int
 		code   string
 	}{
-		"fails":            {func(p *parts) { p.trace = errors.New("permission denied for table") }, 503, "unavailable"},
-		"hangs":            {func(p *parts) { p.hang = true }, 503, "unavailable"},
-		"unknown refusal":  {func(p *parts) { p.trace = &wire.Error{Code: "surprise"} }, 503, "unavailable"},
-		"foreign refusal":  {func(p *parts) { p.trace = &wire.Error{Code: wire.NoticeCap} }, 503, "unavailable"},
-		"nobody there":     {func(p *parts) { p.trace = store.ErrNotFound }, 503, "unavailable"},
-		"archived":         {func(p *parts) { p.trace = store.ErrConflict }, 409, "conflict"},
-		"refused":          {func(p *parts) { p.trace = &wire.Error{Code: wire.PrivateRefused} }, 403, "private_refused"},
-		"known otherwise":  {func(p *parts) { p.trace = &wire.Error{Code: wire.HistoryConflict} }, 409, "history_conflict"},
-		"shape":            {func(p *parts) { p.trace = &wire.Error{Code: wire.MalformedRequest} }, 400, "malformed_request"},
-		"policy is gone":   {func(p *parts) { p.policy = new(store.PrivateMessages("")) }, 503, "unavailable"},
+		"fails":             {func(p *parts) { p.trace = errors.New("permission denied for table") }, 503, "unavailable"},
+		"hangs":             {func(p *parts) { p.hang = true }, 503, "unavailable"},
+		"unknown refusal":   {func(p *parts) { p.trace = &wire.Error{Code: "surprise"} }, 503, "unavailable"},
+		"foreign refusal":   {func(p *parts) { p.trace = &wire.Error{Code: wire.NoticeCap} }, 503, "unavailable"},
+		"nobody there":      {func(p *parts) { p.trace = store.ErrNotFound }, 503, "unavailable"},
+		"archived":          {func(p *parts) { p.trace = store.ErrConflict }, 409, "conflict"},
+		"refused":           {func(p *parts) { p.trace = &wire.Error{Code: wire.PrivateRefused} }, 403, "private_refused"},
+		"known otherwise":   {func(p *parts) { p.trace = &wire.Error{Code: wire.HistoryConflict} }, 409, "history_conflict"},
+		"shape":             {func(p *parts) { p.trace = &wire.Error{Code: wire.MalformedRequest} }, 400, "malformed_request"},
+		"policy is gone":    {func(p *parts) { p.policy = new(store.PrivateMessages("")) }, 503, "unavailable"},
 		"policy is strange": {func(p *parts) { p.policy = new(store.PrivateMessages("perhaps")) }, 503, "unavailable"},
 	} {
 		sender := s.member(t, room, "agent") // each has its own rate
@@ -342,43 +345,43 @@ func TestPlaintextShape(t *testing.T) {
 	part := `{"type":"text","text":"x"}`
 	sender := 0
 	for name, body := range map[string]string{
-		"no parts":             `{}`,
-		"null parts":           `{"parts":null}`,
-		"empty parts":          `{"parts":[]}`,
-		"33 parts":             `{"parts":[` + strings.Repeat(part+",", 32) + part + `]}`,
-		"null part":            `{"parts":[null]}`,
-		"no type":              `{"parts":[{"text":"x"}]}`,
-		"other type":           `{"parts":[{"type":"image","text":"x"}]}`,
-		"no text":              `{"parts":[{"type":"text"}]}`,
-		"empty text":           `{"parts":[{"type":"text","text":""}]}`,
-		"null text":            `{"parts":[{"type":"text","text":null}]}`,
-		"lone surrogate":       `{"parts":[{"type":"text","text":"\ud800"}]}`,
-		"bad UTF-8":            "{\"parts\":[{\"type\":\"text\",\"text\":\"\xff\"}]}",
-		"text with a name":     `{"parts":[{"type":"text","text":"x","name":"n"}]}`,
-		"file with a text":     `{"parts":[{"type":"file","text":"x","name":"n","mime_type":"m","data":""}]}`,
-		"file without data":    `{"parts":[{"type":"file","name":"n","mime_type":"m"}]}`,
-		"file without a name":  `{"parts":[{"type":"file","mime_type":"m","data":""}]}`,
-		"negative size":        `{"parts":[{"type":"file","name":"n","mime_type":"m","size_bytes":-1,"data":""}]}`,
-		"size as a fraction":   `{"parts":[{"type":"file","name":"n","mime_type":"m","size_bytes":1.0,"data":"YQ=="}]}`,
-		"null to":              `{"to":null,"parts":[` + part + `]}`,
-		"id alone":             `{"id":"m","parts":[` + part + `]}`,
-		"ts alone":             `{"ts":1,"parts":[` + part + `]}`,
-		"empty id":             repeatable("", `{"parts":[`+part+`]}`),
-		"id with space":        repeatable("a b", `{"parts":[`+part+`]}`),
-		"id with NUL":          repeatable(`a\u0000`, `{"parts":[`+part+`]}`),
-		"id of 129":            repeatable(strings.Repeat("x", 129), `{"parts":[`+part+`]}`),
-		"id not ASCII":         repeatable("é", `{"parts":[`+part+`]}`),
-		"ts too large":         `{"id":"m","ts":9007199254740992,"parts":[` + part + `]}`,
-		"ts negative":          `{"id":"m","ts":-1,"parts":[` + part + `]}`,
-		"ts as text":           `{"id":"m","ts":"1","parts":[` + part + `]}`,
-		"sender of its own":    `{"from":"x","parts":[` + part + `]}`,
-		"other case":           `{"Parts":[` + part + `]}`,
-		"twice":                `{"parts":[` + part + `],"parts":[` + part + `]}`,
-		"twice in a part":      `{"parts":[{"type":"text","text":"x","text":"y"}]}`,
-		"two values":           `{"parts":[` + part + `]}{}`,
-		"deep arrays":          `{"parts":` + strings.Repeat("[", 1<<20-10),
-		"deep objects":         strings.Repeat(`{"parts":`, (1<<20-10)/9),
-		"deep in a part":       `{"parts":[{"type":"text","text":` + strings.Repeat("[", 1<<20-40),
+		"no parts":            `{}`,
+		"null parts":          `{"parts":null}`,
+		"empty parts":         `{"parts":[]}`,
+		"33 parts":            `{"parts":[` + strings.Repeat(part+",", 32) + part + `]}`,
+		"null part":           `{"parts":[null]}`,
+		"no type":             `{"parts":[{"text":"x"}]}`,
+		"other type":          `{"parts":[{"type":"image","text":"x"}]}`,
+		"no text":             `{"parts":[{"type":"text"}]}`,
+		"empty text":          `{"parts":[{"type":"text","text":""}]}`,
+		"null text":           `{"parts":[{"type":"text","text":null}]}`,
+		"lone surrogate":      `{"parts":[{"type":"text","text":"\ud800"}]}`,
+		"bad UTF-8":           "{\"parts\":[{\"type\":\"text\",\"text\":\"\xff\"}]}",
+		"text with a name":    `{"parts":[{"type":"text","text":"x","name":"n"}]}`,
+		"file with a text":    `{"parts":[{"type":"file","text":"x","name":"n","mime_type":"m","data":""}]}`,
+		"file without data":   `{"parts":[{"type":"file","name":"n","mime_type":"m"}]}`,
+		"file without a name": `{"parts":[{"type":"file","mime_type":"m","data":""}]}`,
+		"negative size":       `{"parts":[{"type":"file","name":"n","mime_type":"m","size_bytes":-1,"data":""}]}`,
+		"size as a fraction":  `{"parts":[{"type":"file","name":"n","mime_type":"m","size_bytes":1.0,"data":"YQ=="}]}`,
+		"null to":             `{"to":null,"parts":[` + part + `]}`,
+		"id alone":            `{"id":"m","parts":[` + part + `]}`,
+		"ts alone":            `{"ts":1,"parts":[` + part + `]}`,
+		"empty id":            repeatable("", `{"parts":[`+part+`]}`),
+		"id with space":       repeatable("a b", `{"parts":[`+part+`]}`),
+		"id with NUL":         repeatable(`a\u0000`, `{"parts":[`+part+`]}`),
+		"id of 129":           repeatable(strings.Repeat("x", 129), `{"parts":[`+part+`]}`),
+		"id not ASCII":        repeatable("é", `{"parts":[`+part+`]}`),
+		"ts too large":        `{"id":"m","ts":9007199254740992,"parts":[` + part + `]}`,
+		"ts negative":         `{"id":"m","ts":-1,"parts":[` + part + `]}`,
+		"ts as text":          `{"id":"m","ts":"1","parts":[` + part + `]}`,
+		"sender of its own":   `{"from":"x","parts":[` + part + `]}`,
+		"other case":          `{"Parts":[` + part + `]}`,
+		"twice":               `{"parts":[` + part + `],"parts":[` + part + `]}`,
+		"twice in a part":     `{"parts":[{"type":"text","text":"x","text":"y"}]}`,
+		"two values":          `{"parts":[` + part + `]}{}`,
+		"deep arrays":         `{"parts":` + strings.Repeat("[", 1<<20-10),
+		"deep objects":        strings.Repeat(`{"parts":`, (1<<20-10)/9),
+		"deep in a part":      `{"parts":[{"type":"text","text":` + strings.Repeat("[", 1<<20-40),
 	} {
 		sender++
 		s.as(t, agents[sender%len(agents)], http.MethodPost, "/messages", body).refused(t, 400, "malformed_request")
@@ -468,8 +471,8 @@ func TestPlaintextSizes(t *testing.T) {
 
 // RELAY, 20 envelopes a second: what is refused uses no budget, and others wait for nobody.
 func TestPlaintextRate(t *testing.T) {
-	clock := newClock()
-	s := newSessions(t, func(c *api.Config) { c.Now = clock.now })
+	clock := &clock{now: time.Now()}
+	s := newSessions(t, func(c *api.Config) { c.Now = clock.Now })
 	room := s.make(t, `{"scheme":"none"}`)
 	agent, other := s.member(t, room, "agent"), s.member(t, room, "agent")
 	for range wire.EnvelopesPerSec {
@@ -482,7 +485,7 @@ func TestPlaintextRate(t *testing.T) {
 	}
 	s.say(t, other, text("x"))
 	require.Len(t, s.rows(t, other), wire.EnvelopesPerSec)
-	clock.advance()
+	clock.add(time.Second)
 	s.say(t, agent, text("x"))
 }
 
@@ -524,26 +527,6 @@ func TestPlaintextIsInInboxesOnly(t *testing.T) {
 		require.Empty(t, s.columnsWith(t, secret))
 	}
 	require.NotEmpty(t, s.columnsWith(t, "named"), "the search finds what is there")
-}
-
-// clock stands still until it is told.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func newClock() *clock { return &clock{at: time.Now()} }
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) advance() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(time.Second)
 }
 
 // columnsWith names the columns of the database that hold a text somewhere.

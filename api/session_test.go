@@ -525,7 +525,7 @@ func TestNoticesOfARoom(t *testing.T) {
 	s.as(t, agent, http.MethodGet, "/notices?limit=2", "").decode(t, &page)
 	require.Len(t, page.Notices, 2)
 	require.Equal(t, "n-1", page.Notices[0].MessageID)
-	require.Equal(t, `{"id":"n-1" }`, string(page.Notices[0].Envelope))
+	require.Equal(t, []byte(`{"id":"n-1" }`), page.Notices[0].Envelope, "byte for byte")
 	require.Equal(t, agent.ParticipantID, page.Notices[0].From)
 	require.True(t, page.Notices[0].ExpiresAt.After(page.Notices[0].AcceptedAt))
 	cursor := page.NextCursor
