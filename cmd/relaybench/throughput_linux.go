@@ -207,6 +207,7 @@ func (b *bench) measureWhile(ctx context.Context, load *traffic, rate float64, w
 		return 0, nil, err
 	}
 	load.reset()
+	groups := b.groups(ctx)
 	load.start(rate)
 	if err := warmUp(); err != nil {
 		return 0, nil, err
@@ -232,6 +233,7 @@ func (b *bench) measureWhile(ctx context.Context, load *traffic, rate float64, w
 	verdicts, deliveries := counted.verdicts-warm.verdicts, counted.deliveries-warm.deliveries
 	envelopes := min(float64(verdicts), float64(deliveries)/float64(load.recipients))
 	after.since(before, verdicts, "envelope", more)
+	more["rows_per_inbox_group"] = b.groups(ctx).rowsSince(groups)
 	more["nacks"], more["undelivered"] = float64(load.counts.nacks), float64(undelivered)
 	if rate > 0 {
 		more["late"] = float64(counted.late - warm.late)
@@ -241,6 +243,22 @@ func (b *bench) measureWhile(ctx context.Context, load *traffic, rate float64, w
 	b.say("%.0f/s, %.1f µs of server and %.1f µs of generator CPU an envelope, nacks %v", figure,
 		more["server_cpu_us_per_envelope"], more["generator_cpu_us_per_envelope"], load.counts.reasons)
 	return figure, more, nil
+}
+
+// groups is what the relay has written to inboxes so far, with one acknowledgement for
+// each group.
+type groups struct{ rows, count float64 }
+
+func (b *bench) groups(ctx context.Context) groups {
+	return groups{b.relay.metric(ctx, "relay_inbox_group_rows_sum"), b.relay.metric(ctx, "relay_inbox_group_rows_count")}
+}
+
+// rowsSince is the mean size of the groups since before, 0 when there were none.
+func (g groups) rowsSince(before groups) float64 {
+	if g.count <= before.count {
+		return 0
+	}
+	return (g.rows - before.rows) / (g.count - before.count)
 }
 
 func (t *traffic) latencies() map[string]float64 {
