@@ -149,7 +149,7 @@ func sealed(text, member string, most int) ([]byte, error) {
 
 // boardRefusal says what the caller can do about it.
 func boardRefusal(err error) error {
-	if conflict, ok := errors.AsType[*board.Conflict](err); ok {
+	if conflict, ok := errors.AsType[*board.ConflictError](err); ok {
 		return &wire.Error{Code: wire.Conflict, Detail: conflict.Error()}
 	}
 	switch {

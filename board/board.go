@@ -64,21 +64,21 @@ const (
 	PageBytes = 4 << 20
 )
 
-// Conflict is the store.ErrConflict of AppendBoardEvent where the card is not what the
+// ConflictError is the store.ErrConflict of AppendBoardEvent where the card is not what the
 // event takes it for: another revision, or closed.
-type Conflict struct {
+type ConflictError struct {
 	Revision int64 // of the card now
 	Closed   bool
 }
 
-func (c *Conflict) Error() string {
+func (c *ConflictError) Error() string {
 	if c.Closed {
 		return fmt.Sprintf("the card is closed, at revision %d", c.Revision)
 	}
 	return fmt.Sprintf("the card is at revision %d", c.Revision)
 }
 
-func (c *Conflict) Unwrap() error { return store.ErrConflict }
+func (c *ConflictError) Unwrap() error { return store.ErrConflict }
 
 // Card is a card as its events have left it.
 type Card struct {
@@ -145,7 +145,7 @@ type Store interface {
 	// ErrNotFound for the room, the card or an author who is not a current participant;
 	// store.ErrForbidden for a viewer, or an approval by another than owner and
 	// controller; ErrConflict for a revision that is not the card's or a card that is
-	// closed (both a *Conflict), an id or card id that is taken, an archived room;
+	// closed (both a *ConflictError), an id or card id that is taken, an archived room;
 	// ErrInvalid for an id, the type, kind, revision or sizes. A commit whose answer was
 	// lost is asked for once more, and then looks like one of an earlier call.
 	AppendBoardEvent(ctx context.Context, e NewEvent) (event Event, committed bool, err error)

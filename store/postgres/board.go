@@ -110,10 +110,10 @@ var boardVerdicts = map[string]func(sqlcgen.BoardEventAppendRow) error{
 	"id_taken":   boardRefuses("the id is another event's", store.ErrConflict),
 	"card_taken": boardRefuses("the card id is another card's", store.ErrConflict),
 	"closed": func(row sqlcgen.BoardEventAppendRow) error {
-		return &board.Conflict{Revision: row.CardRevision, Closed: true}
+		return &board.ConflictError{Revision: row.CardRevision, Closed: true}
 	},
 	"stale": func(row sqlcgen.BoardEventAppendRow) error {
-		return &board.Conflict{Revision: row.CardRevision}
+		return &board.ConflictError{Revision: row.CardRevision}
 	},
 }
 

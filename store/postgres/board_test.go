@@ -134,9 +134,9 @@ func TestBoardCardsAreWhatTheirEventsLeft(t *testing.T) {
 
 		for _, change := range []board.EventType{board.EventUpdated, board.EventOptionChosen, board.EventClosed} {
 			err := b.refuse(t, b.event(change, made.Card, 6), store.ErrConflict, "closed is final")
-			var conflict *board.Conflict
+			var conflict *board.ConflictError
 			require.ErrorAs(t, err, &conflict)
-			require.Equal(t, board.Conflict{Revision: 6, Closed: true}, *conflict)
+			require.Equal(t, board.ConflictError{Revision: 6, Closed: true}, *conflict)
 		}
 		require.Equal(t, int64(7), b.commit(t, b.event(board.EventComment, made.Card, 0)).Revision, "but for comments")
 	}
@@ -195,9 +195,9 @@ func TestBoardRefusals(t *testing.T) {
 	full := update
 	full.Content, full.Signature = make([]byte, board.MaxContent), make([]byte, board.MaxSignature)
 	require.Equal(t, int64(2), b.commit(t, full).Revision, "the largest event")
-	var conflict *board.Conflict
+	var conflict *board.ConflictError
 	require.ErrorAs(t, b.refuse(t, b.event(board.EventUpdated, task.Card, 1), store.ErrConflict, "stale"), &conflict)
-	require.Equal(t, board.Conflict{Revision: 2}, *conflict, "says what the card is at")
+	require.Equal(t, board.ConflictError{Revision: 2}, *conflict, "says what the card is at")
 
 	_, err := b.s.RemoveParticipant(t.Context(), b.tenant, b.room, b.members[store.RoleAgent].ID)
 	require.NoError(t, err)
@@ -361,7 +361,7 @@ func TestBoardRevisionsAreWonOnce(t *testing.T) {
 				won++
 				continue
 			}
-			var conflict *board.Conflict
+			var conflict *board.ConflictError
 			require.ErrorAs(t, err, &conflict)
 			require.Equal(t, revision+1, conflict.Revision)
 		}
