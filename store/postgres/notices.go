@@ -35,14 +35,9 @@ var noticeVerdicts = map[string]error{
 // repeated inside was rolled back before, by the server's own word: a notice that this
 // call stored is never answered as a duplicate.
 func (s *Store) AppendNotice(ctx context.Context, n store.Notice) error {
-	ask := noticeQuestion(n)
-	var verdict string
-	err := s.call(ctx, "append notice", asService(n.Tenant).holdingRoom(n.Tenant, n.Room), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
-		verdict, err = s.q.NoticeAppend(ctx, db, ask)
-		return err
-	})
+	verdict, err := s.notices.append(ctx, noticeQuestion(n))
 	if err != nil {
-		return err
+		return fmt.Errorf("append notice: %w", err)
 	}
 	refusal, known := noticeVerdicts[verdict]
 	switch {

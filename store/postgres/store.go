@@ -24,6 +24,7 @@ type Store struct {
 	metrics *metrics
 	history *groupCommit[store.Message]
 	traces  *groupCommit[traceRow]
+	notices *noticeQueues
 	pruner  *pruner
 }
 
@@ -56,6 +57,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.history = newGroupCommit(s, historyTable{s}, commitHistory)
 	s.traces = newGroupCommit(s, traceTable{s}, commitTraces)
+	s.notices = newNoticeQueues(s)
 	metrics, err := newMetrics(cfg.Registerer, s.pool, s.history.metrics, s.traces.metrics)
 	if err != nil {
 		s.pool.Close()
