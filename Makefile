@@ -19,7 +19,7 @@ NATS_STAMP   = .tools/nats-$(shell (cat tools/nats/go.mod tools/nats/go.sum; go 
 ## help: list the targets
 .PHONY: help
 help:
-	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | awk -F '\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | awk -F '\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 ## run: install what is missing, build, and run a relay (ARGS="--listen 127.0.0.1:9000")
 .PHONY: run
@@ -41,6 +41,12 @@ setup:
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/... ./internal/demo
+
+## nats-server: build bin/nats-server, of the version that is embedded, for a cluster
+.PHONY: nats-server
+nats-server:
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -o bin/nats-server github.com/nats-io/nats-server/v2
 
 # What the tests need besides Go: PostgreSQL, a C compiler for the race detector, and
 # the `nats` program for the recipes of docs/operations.md.

@@ -34,6 +34,8 @@ var layers = []layer{
 	{"schema", nil, "migrations know the database only"},
 	{"infra/...", nil, "a broker or a database that is started knows nothing of what it is for"},
 
+	{"deploy", nil, "files for operators"},
+
 	{"internal/fault", []string{"store", "inbox", "wire"}, "faults are decorators of the contracts"},
 	{"internal/testkit/...", []string{"..."}, "the whole stack in one process"},
 	{"internal/node", []string{"..."}, "wires one process, for cmd and for tests of the whole"},
@@ -116,6 +118,7 @@ var folders = map[string]string{
 	"client":   "Go SDK",
 	"cluster":  "nodes in step: leases, announcements, presence",
 	"cmd":      "programs",
+	"deploy":   "what operators copy: units, compose, NATS configuration",
 	"docs":     "documentation",
 	"inbox":    "inboxes on JetStream",
 	"infra":    "embedded NATS, managed PostgreSQL",

@@ -124,7 +124,7 @@ func TestFollowerThatLagsBehind(t *testing.T) {
 	})
 	var rounds sync.WaitGroup
 	for i, to := range who[1:] {
-		rounds.Go(func() { readsWhatIsQueued(t, l, writer, reader, who[0], to, fmt.Sprintf("reader%d", i), 15) })
+		rounds.Go(func() { readsWhatIsQueued(t, l, writer, reader, who[0], to, fmt.Sprintf("reader%d", i), 10) })
 	}
 	rounds.Wait()
 	close(stop)

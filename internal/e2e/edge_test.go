@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,9 @@ func edges(t *testing.T) (nats *testkit.Cluster, api, one, two *testkit.Relay) {
 	t.Helper()
 	nats = testkit.StartCluster(t)
 	api = testkit.StartAPI(t, testkit.NATSURL(nats.URLs()), testkit.Replicas(3), testkit.NodeID("api"))
-	start := func(id string) *testkit.Relay { return testkit.StartEdge(t, api, append(fast, testkit.NodeID(id))...) }
+	start := func(id string) *testkit.Relay {
+		return testkit.StartEdge(t, api, append(slices.Clone(fast), testkit.NATSURL(nats.EdgeURLs()), testkit.NodeID(id))...)
+	}
 	return nats, api, start("edge-one"), start("edge-two")
 }
 
@@ -135,7 +138,7 @@ func TestEdgeLosesItsAPI(t *testing.T) {
 	link, err := fault.NewProxy(api.Addr())
 	require.NoError(t, err)
 	t.Cleanup(link.Close)
-	edge := testkit.StartEdge(t, api, append(fast, testkit.APIURL("http://"+link.Addr()), testkit.StoreTimeout(time.Second))...)
+	edge := testkit.StartEdge(t, api, append(slices.Clone(fast), testkit.APIURL("http://"+link.Addr()), testkit.StoreTimeout(time.Second))...)
 	who := room(t, api, "agent", "agent", "agent")
 	l := newLedger(t)
 	f := l.follow(edge, who[2])
@@ -220,8 +223,8 @@ func TestEdgeKilledBetweenStoreAndPush(t *testing.T) {
 	var load sync.WaitGroup
 	var stop atomic.Bool
 	for i, from := range who[:3] {
+		p := connect(t, killed, from)
 		load.Go(func() {
-			p := connect(t, killed, from)
 			for n := 0; !stop.Load(); n++ {
 				l.send(p, fmt.Sprintf("sender%d-%d", i, n), who[3])
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/deploy"
 )
 
 // clusterSize is how many servers a cluster has: one may be missing.
@@ -30,13 +31,20 @@ type Cluster struct {
 	running [clusterSize]*child
 }
 
+// Users of a cluster, as deploy/nats-cluster.conf has them.
+const (
+	relayPassword   = "relay-password"
+	edgePassword    = "edge-password"
+	clusterPassword = "cluster-password"
+)
+
 // memberConfig is one server of a cluster, as its process is told.
 type memberConfig struct {
 	Name   string
 	Dir    string
 	Port   int
-	Route  int      // port for the other servers
-	Routes []string // of all servers
+	Route  int                 // port for the other servers
+	Routes [clusterSize]string // of all servers
 }
 
 // StartCluster runs one until the test ends. The test's TestMain has to begin with
@@ -44,10 +52,10 @@ type memberConfig struct {
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{}
-	var routes []string
+	var routes [clusterSize]string
 	for i := range c.members {
 		c.members[i] = memberConfig{Name: fmt.Sprintf("n%d", i), Dir: t.TempDir(), Port: freePort(t), Route: freePort(t)}
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", c.members[i].Route))
+		routes[i] = fmt.Sprintf("nats://cluster:%s@127.0.0.1:%d", clusterPassword, c.members[i].Route)
 	}
 	t.Cleanup(func() {
 		for i := range c.running {
@@ -87,17 +95,22 @@ func (c *Cluster) signal(t testing.TB, i int, signal syscall.Signal) {
 	require.NoError(t, c.running[i].command.Process.Signal(signal))
 }
 
-// URLs is what a relay connects to: all servers.
-func (c *Cluster) URLs() string {
-	list := make([]string, clusterSize)
-	for i := range list {
-		list[i] = c.URL(i)
+// URLs is what a node with a database connects to: all servers.
+func (c *Cluster) URLs() string { return c.list("relay", relayPassword) }
+
+// EdgeURLs is what an edge connects to.
+func (c *Cluster) EdgeURLs() string { return c.list("edge", edgePassword) }
+
+func (c *Cluster) list(user, password string) string {
+	urls := make([]string, clusterSize)
+	for i := range urls {
+		urls[i] = fmt.Sprintf("nats://%s:%s@%s", user, password, c.Addr(i))
 	}
-	return strings.Join(list, ",")
+	return strings.Join(urls, ",")
 }
 
-// URL is where server i listens.
-func (c *Cluster) URL(i int) string { return "nats://" + c.Addr(i) }
+// URL is what a node with a database connects to for server i alone.
+func (c *Cluster) URL(i int) string { return strings.Split(c.URLs(), ",")[i] }
 
 // Addr is the host and port of server i.
 func (c *Cluster) Addr(i int) string { return fmt.Sprintf("127.0.0.1:%d", c.members[i].Port) }
@@ -157,17 +170,9 @@ func runMember(config []byte) error {
 	if err := json.Unmarshal(config, &cfg); err != nil {
 		return err
 	}
-	options := &server.Options{
-		ServerName: cfg.Name, Host: "127.0.0.1", Port: cfg.Port, JetStream: true, StoreDir: filepath.Join(cfg.Dir, "nats"),
-		NoLog: true, NoSigs: true, SyncInterval: time.Second, MaxPayload: 2 << 20,
-		Cluster: server.ClusterOpts{Name: "testkit", Host: "127.0.0.1", Port: cfg.Route},
-	}
-	for _, text := range cfg.Routes {
-		route, err := url.Parse(text)
-		if err != nil {
-			return err
-		}
-		options.Routes = append(options.Routes, route)
+	options, err := cfg.options()
+	if err != nil {
+		return err
 	}
 	member, err := server.NewServer(options)
 	if err != nil {
@@ -180,4 +185,27 @@ func runMember(config []byte) error {
 	say(childReady{Listen: member.Addr().String()})
 	_, err = io.Copy(io.Discard, os.Stdin) // until the test is gone
 	return err
+}
+
+// options are those of the configuration that operators are given, so that the tests run
+// with its users, permissions and limits.
+func (c memberConfig) options() (*server.Options, error) {
+	for name, value := range map[string]string{
+		"NATS_NAME":             c.Name,
+		"NATS_LISTEN":           fmt.Sprintf("127.0.0.1:%d", c.Port),
+		"NATS_CLUSTER_LISTEN":   fmt.Sprintf("127.0.0.1:%d", c.Route),
+		"NATS_STORE":            filepath.Join(c.Dir, "nats"),
+		"NATS_ROUTE_1":          c.Routes[0],
+		"NATS_ROUTE_2":          c.Routes[1],
+		"NATS_ROUTE_3":          c.Routes[2],
+		"NATS_CLUSTER_PASSWORD": clusterPassword,
+		"NATS_RELAY_PASSWORD":   relayPassword,
+		"NATS_EDGE_PASSWORD":    edgePassword,
+	} {
+		if err := os.Setenv(name, value); err != nil { // of this server's own process
+			return nil, err
+		}
+	}
+	options := &server.Options{NoLog: true, NoSigs: true}
+	return options, options.ProcessConfigString(deploy.NATSCluster)
 }
