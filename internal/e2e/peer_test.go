@@ -171,7 +171,7 @@ func (p *peer) completed() resumed {
 			require.False(p.t, r.resync, "one resync_required a resume")
 			require.Empty(p.t, r.rows, "resync_required comes before the rows")
 			r.resync, r.oldest = true, got.OldestID
-		case wire.ServerDeliver:
+		case wire.ServerDeliver, wire.ServerBoardUpdate:
 			if got.Replay != wire.ReplayStored {
 				r.live = append(r.live, got)
 				continue

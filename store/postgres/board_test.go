@@ -74,11 +74,26 @@ func (b *boardRoom) commit(t *testing.T, e board.NewEvent) board.Event {
 	return event
 }
 
-func (b *boardRoom) refuse(t *testing.T, e board.NewEvent, want error, why string) error {
+func (b *boardRoom) refuse(t *testing.T, e board.NewEvent, want error, why string) {
+	t.Helper()
+	require.ErrorIs(t, b.refusal(t, e, why), want, why)
+}
+
+// conflict is what a refused event is told of its card.
+func (b *boardRoom) conflict(t *testing.T, e board.NewEvent, why string) board.ConflictError {
+	t.Helper()
+	var conflict *board.ConflictError
+	err := b.refusal(t, e, why)
+	require.ErrorAs(t, err, &conflict, why)
+	require.ErrorIs(t, err, store.ErrConflict, why)
+	return *conflict
+}
+
+func (b *boardRoom) refusal(t *testing.T, e board.NewEvent, why string) error {
 	t.Helper()
 	before := b.contents(t)
 	event, committed, err := b.s.AppendBoardEvent(t.Context(), e)
-	require.ErrorIs(t, err, want, why)
+	require.Error(t, err, why)
 	require.False(t, committed, why)
 	require.Zero(t, event, why)
 	require.Equal(t, before, b.contents(t), "%s: a refused event changes nothing", why)
@@ -133,10 +148,7 @@ func TestBoardCardsAreWhatTheirEventsLeft(t *testing.T) {
 		}, card, "of the first event its author and place, of the newest created or updated its content")
 
 		for _, change := range []board.EventType{board.EventUpdated, board.EventOptionChosen, board.EventClosed} {
-			err := b.refuse(t, b.event(change, made.Card, 6), store.ErrConflict, "closed is final")
-			var conflict *board.ConflictError
-			require.ErrorAs(t, err, &conflict)
-			require.Equal(t, board.ConflictError{Revision: 6, Closed: true}, *conflict)
+			require.Equal(t, board.ConflictError{Revision: 6, Closed: true}, b.conflict(t, b.event(change, made.Card, 6), "closed is final"))
 		}
 		require.Equal(t, int64(7), b.commit(t, b.event(board.EventComment, made.Card, 0)).Revision, "but for comments")
 	}
@@ -195,9 +207,7 @@ func TestBoardRefusals(t *testing.T) {
 	full := update
 	full.Content, full.Signature = make([]byte, board.MaxContent), make([]byte, board.MaxSignature)
 	require.Equal(t, int64(2), b.commit(t, full).Revision, "the largest event")
-	var conflict *board.ConflictError
-	require.ErrorAs(t, b.refuse(t, b.event(board.EventUpdated, task.Card, 1), store.ErrConflict, "stale"), &conflict)
-	require.Equal(t, board.ConflictError{Revision: 2}, *conflict, "says what the card is at")
+	require.Equal(t, board.ConflictError{Revision: 2}, b.conflict(t, b.event(board.EventUpdated, task.Card, 1), "stale"), "says what the card is at")
 
 	_, err := b.s.RemoveParticipant(t.Context(), b.tenant, b.room, b.members[store.RoleAgent].ID)
 	require.NoError(t, err)
@@ -227,6 +237,7 @@ func TestBoardRoles(t *testing.T) {
 				e.Card, e.Kind, e.Revision = uuid.New(), board.KindTask, 0
 			case board.EventComment:
 				e.Revision = 0
+			default:
 			}
 			may := role != store.RoleViewer && (kind != board.EventApproval || role == store.RoleOwner || role == store.RoleController)
 			if !may {
