@@ -179,8 +179,14 @@ func testPageSince(t *testing.T, read list, tenant, room uuid.UUID) {
 func testPageLimits(t *testing.T, read list, tenant, room uuid.UUID) {
 	t.Helper()
 	for _, page := range []store.Page{
-		{Limit: 0}, {Limit: -1}, {Limit: math.MinInt}, {Limit: store.MaxPage + 1}, {Limit: 1 << 31}, {Limit: math.MaxInt},
-		{Limit: 1, From: -1}, {Limit: 1, From: math.MinInt64, Newest: true},
+		{Limit: 0},
+		{Limit: -1},
+		{Limit: math.MinInt},
+		{Limit: store.MaxPage + 1},
+		{Limit: 1 << 31},
+		{Limit: math.MaxInt},
+		{Limit: 1, From: -1},
+		{Limit: 1, From: math.MinInt64, Newest: true},
 	} {
 		rows, more, err := read(t, tenant, room, page)
 		require.ErrorIs(t, err, store.ErrInvalid, "%+v", page)

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/uuid"
@@ -173,7 +174,7 @@ func testEpochs(t *testing.T, s Subject) {
 		r := epochRoom{f, f.schemeMember(t, store.SchemeMLS)}
 		s.SetEpoch(t, f.tenant, r.p.Room, 1)
 		errs := race(60, func(i int) error {
-			m := store.Message{Tenant: f.tenant, Room: r.p.Room, Sender: r.p.ID, ID: fmt.Sprint(i), Kind: message, Gen: uint64(i % 3)}
+			m := store.Message{Tenant: f.tenant, Room: r.p.Room, Sender: r.p.ID, ID: strconv.Itoa(i), Kind: message, Gen: uint64(i % 3)}
 			_, err := s.Edge.AppendMessage(t.Context(), sealed(m, "x"))
 			return err
 		})
@@ -200,7 +201,7 @@ func TestMLSOff(t *testing.T, s Subject) {
 		}
 	}
 	require.Zero(t, s.HistoryRows(t, f.tenant, r.p.Room))
-	errs := race(4, func(i int) error { // alone or together
+	errs := race(4, func(int) error { // alone or together
 		_, err := s.Edge.AppendMessage(t.Context(), message(r.p, uuid.NewString(), "x"))
 		return err
 	})

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -225,7 +226,7 @@ func testTraceRaces(t *testing.T, f fixture) {
 	}
 	require.Equal(t, 1, first)
 	errs = race(50, func(i int) error {
-		_, err := f.Edge.AppendTrace(t.Context(), trace(p, q, "other", fmt.Sprint(i)))
+		_, err := f.Edge.AppendTrace(t.Context(), trace(p, q, "other", strconv.Itoa(i)))
 		return err
 	})
 	require.Equal(t, 1, count(errs, nil))
