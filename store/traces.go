@@ -49,9 +49,10 @@ type TraceWriter interface {
 	// same sender to the same recipient again: Appended.Duplicate. The id under another
 	// digest, sender or recipient, or of a message in history: a *wire.Error with
 	// HistoryConflict. A room that refuses private messages: a *wire.Error with
-	// PrivateRefused. A shape that traces do not take (an id as history's, one and the
-	// same sender and recipient, more than MaxTraceFiles files or more than one declared,
-	// a file outside the bounds of a file header): a *wire.Error with MalformedRequest. ErrNotFound for a room the tenant does not have, or a sender or
+	// PrivateRefused. A shape that traces do not take (an id that history does not take,
+	// a sender who is the recipient, more than MaxTraceFiles files or more than one
+	// declared, a file outside the bounds of a file header): a *wire.Error with
+	// MalformedRequest. ErrNotFound for a room the tenant does not have, or a sender or
 	// recipient who is not a current participant of it; ErrConflict for an archived room.
 	// On any other error the trace may or may not be stored, and the same call again
 	// finds out. Concurrent calls share commits, as those of History do.
