@@ -2,6 +2,7 @@ package api
 
 import (
 	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -268,4 +269,41 @@ func TestProse(t *testing.T) {
 		{{"a ", false}, {"b", true}, {" c", false}}, {{"d", false}},
 	}, prose("a `b` c\n\nd"))
 	require.Empty(t, prose(""))
+}
+
+// endpointRow is a row of the table in docs/api.md.
+func endpointRow(r *route) string {
+	return "| `" + r.method + "` | `" + r.path + "` | " + r.access.words() + " | " + r.doc.summary + " |\n"
+}
+
+// docs/api.md has a table of all endpoints, and the limits in force.
+func TestGuideIsComplete(t *testing.T) {
+	t.Parallel()
+	const head = "| method | path | for | |\n|---|---|---|---|\n"
+	_, routes := describedRoutes(t)
+	var want strings.Builder
+	for i := range routes {
+		want.WriteString(endpointRow(&routes[i]))
+	}
+	file := filepath.Join("..", "docs", "api.md")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, after, found := strings.Cut(string(text), head)
+	require.True(t, found)
+	table, rest, more := strings.Cut(after, "\n\n")
+	if more {
+		table, rest = table+"\n", "\n"+rest
+	}
+	if *update {
+		table = want.String()
+		require.NoError(t, os.WriteFile(file, []byte(before+head+table+rest), 0o600))
+	}
+	require.Equal(t, want.String(), table, "go test ./api -run TestGuideIsComplete -update")
+
+	l := Limits{}.withDefaults()
+	for _, pair := range [][2]int{{l.TokenPerSecond, l.TokenBurst}, {l.AddressPerSecond, l.AddressBurst}, {l.FailuresPerSecond, l.FailuresBurst}} {
+		require.Contains(t, string(text), fmt.Sprintf("| %d in a second, %d at once |", pair[0], pair[1]))
+	}
+	require.Contains(t, string(text), fmt.Sprintf("| requests being answered | %d |", l.Requests))
+	require.Contains(t, string(text), fmt.Sprintf("| of edge nodes being answered | %d |", maxInternalRequests))
 }
