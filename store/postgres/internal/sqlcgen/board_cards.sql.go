@@ -16,9 +16,18 @@ const BoardCardByID = `-- name: BoardCardByID :one
 SELECT c.id, c.kind, c.revision, c.closed, c.position,
        first.author_id, first.created_at, latest.created_at AS updated_at, shown.content, shown.signature
 FROM board_cards c
-JOIN board_events first ON first.tenant_id = c.tenant_id AND first.room_id = c.room_id AND first.sequence = c.position
-JOIN board_events shown ON shown.tenant_id = c.tenant_id AND shown.room_id = c.room_id AND shown.sequence = c.content_position
-JOIN board_events latest ON latest.tenant_id = c.tenant_id AND latest.room_id = c.room_id AND latest.sequence = c.last_position
+JOIN LATERAL (
+    SELECT e.author_id, e.created_at FROM board_events e
+    WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.position OFFSET 0
+) first ON true
+JOIN LATERAL (
+    SELECT e.content, e.signature FROM board_events e
+    WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.content_position OFFSET 0
+) shown ON true
+JOIN LATERAL (
+    SELECT e.created_at FROM board_events e
+    WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.last_position OFFSET 0
+) latest ON true
 WHERE c.tenant_id = $1 AND c.room_id = $2 AND c.id = $3
 `
 
@@ -35,7 +44,8 @@ type BoardCardByIDRow struct {
 	Signature []byte
 }
 
-// The author and the times of a card are those of its events.
+// The author and the times of a card are those of its events. ("OFFSET 0", so that each
+// is looked up by key whatever the planner believes of the table's size.)
 func (q *Queries) BoardCardByID(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, iD uuid.UUID) (BoardCardByIDRow, error) {
 	row := db.QueryRow(ctx, BoardCardByID, tenantID, roomID, iD)
 	var i BoardCardByIDRow
@@ -67,9 +77,18 @@ FROM (
         WHERE n.tenant_id = $1 AND n.room_id = $2 AND n.position > $3
         ORDER BY n.position LIMIT $4::bigint
     ) c
-    JOIN board_events first ON first.tenant_id = c.tenant_id AND first.room_id = c.room_id AND first.sequence = c.position
-    JOIN board_events shown ON shown.tenant_id = c.tenant_id AND shown.room_id = c.room_id AND shown.sequence = c.content_position
-    JOIN board_events latest ON latest.tenant_id = c.tenant_id AND latest.room_id = c.room_id AND latest.sequence = c.last_position
+    JOIN LATERAL (
+        SELECT e.author_id, e.created_at FROM board_events e
+        WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.position OFFSET 0
+    ) first ON true
+    JOIN LATERAL (
+        SELECT e.content, e.signature FROM board_events e
+        WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.content_position OFFSET 0
+    ) shown ON true
+    JOIN LATERAL (
+        SELECT e.created_at FROM board_events e
+        WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.last_position OFFSET 0
+    ) latest ON true
 ) o
 WHERE o.bytes_before < $5::bigint
 ORDER BY o.position
@@ -150,9 +169,18 @@ FROM (
         WHERE n.tenant_id = $1 AND n.room_id = $2 AND n.position < $3
         ORDER BY n.position DESC LIMIT $4::bigint
     ) c
-    JOIN board_events first ON first.tenant_id = c.tenant_id AND first.room_id = c.room_id AND first.sequence = c.position
-    JOIN board_events shown ON shown.tenant_id = c.tenant_id AND shown.room_id = c.room_id AND shown.sequence = c.content_position
-    JOIN board_events latest ON latest.tenant_id = c.tenant_id AND latest.room_id = c.room_id AND latest.sequence = c.last_position
+    JOIN LATERAL (
+        SELECT e.author_id, e.created_at FROM board_events e
+        WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.position OFFSET 0
+    ) first ON true
+    JOIN LATERAL (
+        SELECT e.content, e.signature FROM board_events e
+        WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.content_position OFFSET 0
+    ) shown ON true
+    JOIN LATERAL (
+        SELECT e.created_at FROM board_events e
+        WHERE e.tenant_id = c.tenant_id AND e.room_id = c.room_id AND e.sequence = c.last_position OFFSET 0
+    ) latest ON true
 ) o
 WHERE o.bytes_before < $5::bigint
 ORDER BY o.position DESC

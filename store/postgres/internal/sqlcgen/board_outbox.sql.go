@@ -15,16 +15,15 @@ const BoardHintClaim = `-- name: BoardHintClaim :many
 UPDATE board_outbox o SET
     claims = o.claims + 1,
     claimed_until = now() + make_interval(secs => ($1::double precision) * power(2, least(o.claims, 3)))
-FROM (
+WHERE o.position = ANY (ARRAY(
     SELECT h.position FROM board_outbox h
-    WHERE h.claimed_until < now() AND NOT EXISTS (
-        SELECT FROM board_outbox earlier
-        WHERE earlier.tenant_id = h.tenant_id AND earlier.room_id = h.room_id
-          AND earlier.sequence < h.sequence AND earlier.claimed_until >= now())
+    WHERE h.claimed_until < now() AND now() > (
+        SELECT oldest.claimed_until FROM board_outbox oldest
+        WHERE oldest.tenant_id = h.tenant_id AND oldest.room_id = h.room_id
+        ORDER BY oldest.sequence LIMIT 1)
     ORDER BY h.position LIMIT $2::bigint
     FOR UPDATE SKIP LOCKED
-) free
-WHERE o.position = free.position
+))
 RETURNING o.tenant_id, o.room_id, o.sequence, o.event_id, o.card_id, o.revision
 `
 
@@ -37,10 +36,11 @@ type BoardHintClaimRow struct {
 	Revision int64
 }
 
-// Takes hints, the oldest first, that nobody has, and of whose room nobody has an
-// earlier one. It comes after BoardHintTurn, so that it sees what the others took. A
-// hint that was taken before, and so failed, is held for longer each time, up to eight
-// times the lease.
+// Takes hints, the oldest first, that nobody has, and of whose room nobody has the
+// oldest one. (Hints of a room are taken from the oldest on, so that none is held for
+// longer than one before it.) It comes after BoardHintTurn, so that it sees what the
+// others took. A hint that was taken before, and so failed, is held for longer each
+// time, up to eight times the lease.
 func (q *Queries) BoardHintClaim(ctx context.Context, db DBTX, leaseSeconds float64, page int64) ([]BoardHintClaimRow, error) {
 	rows, err := db.Query(ctx, BoardHintClaim, leaseSeconds, page)
 	if err != nil {
