@@ -215,6 +215,24 @@ func (n *Node) Close(ctx context.Context) error {
 	return err
 }
 
+// dropTimeout bounds the end of a lease: while the bucket has no leader nobody answers, and
+// others must get their part of the time there is for a shutdown.
+const dropTimeout = 2 * time.Second
+
+// dropLease deletes the lease, so that nobody waits for it. Where it fails, the lease runs
+// out by itself.
+func (n *Node) dropLease(ctx context.Context) {
+	key := n.leaseKey.Load()
+	if key == nil || !n.cfg.Conn.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
+	defer cancel()
+	if err := n.leases.Delete(ctx, *key); err != nil {
+		n.log.Info("lease not deleted; it runs out by itself", "error", err)
+	}
+}
+
 func (n *Node) close(ctx context.Context) error {
 	n.cancel()
 	n.until.Store(math.MinInt64)
@@ -241,11 +259,7 @@ func (n *Node) close(ctx context.Context) error {
 	case <-ctx.Done():
 		errs = append(errs, fmt.Errorf("wait for the node's goroutines: %w", ctx.Err()))
 	}
-	if key := n.leaseKey.Load(); key != nil && n.cfg.Conn.IsConnected() {
-		if err := n.leases.Delete(ctx, *key); err != nil {
-			errs = append(errs, fmt.Errorf("delete lease: %w", err))
-		}
-	}
+	n.dropLease(ctx)
 	n.metrics.unregister(n.cfg.Registerer)
 	return errors.Join(errs...)
 }

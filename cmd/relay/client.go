@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/peerrelay/peerrelay/api"
+	"github.com/peerrelay/peerrelay/internal/node"
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -211,7 +212,7 @@ const defaultRelayURL = "ws://127.0.0.1:8787/v1/relay"
 
 // relayURL is where the relay's clients connect, as far as this program can know: the
 // host of --api-url, or where the relay says it listens. It is empty where the relay
-// does not say.
+// does not say, and for a node that has no front: its edges' addresses are not known here.
 func (c *client) relayURL(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -219,6 +220,9 @@ func (c *client) relayURL(ctx context.Context) string {
 		address := c.base.JoinPath("v1/relay")
 		address.Scheme = "ws" + strings.TrimPrefix(address.Scheme, "http")
 		return address.String()
+	}
+	if summary, err := node.ReadSummary(filepath.Dir(c.where)); err == nil && summary.Role == node.RoleAPI {
+		return ""
 	}
 	var status api.Status
 	if c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &status) != nil {

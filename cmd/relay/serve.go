@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -194,7 +195,7 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 		c.next(&b, n, socket)
 	}
 	if n.Role() == node.RoleAPI {
-		edgeHints(&b, n, web)
+		c.edgeHints(&b, n, web)
 	}
 	_, _ = io.WriteString(w, b.String())
 }
@@ -208,14 +209,14 @@ var started = map[string]string{
 }
 
 // edgeHints says how edges join.
-func edgeHints(b *strings.Builder, n *node.Node, web string) {
-	flag := "--nats-url (the same as here)"
-	if file := n.EdgeContextFile(); file != "" {
-		flag = "--nats-context " + file
+func (c *ServeCmd) edgeHints(b *strings.Builder, n *node.Node, web string) {
+	flags := "--nats-context " + n.EdgeContextFile()
+	if n.EdgeContextFile() == "" { // as of this node, with a user of less rights
+		flags = "--nats-context EDGE.json --nats-replicas " + strconv.Itoa(c.NATSReplicas)
 	}
-	fmt.Fprintf(b, "\nEdges join with (copy the files where they run):\n\n")
+	fmt.Fprintf(b, "\nEdges join with (copy the files to where they run):\n\n")
 	fmt.Fprintf(b, "  relay serve --role edge --data ./edge-data --api-url %s://%s %s --service-token-file %s\n\n",
-		web, n.Addr(), flag, n.ServiceTokenFile())
+		web, n.Addr(), flags, n.ServiceTokenFile())
 }
 
 // next says what to type next.

@@ -195,3 +195,22 @@ func firstRow(t *testing.T, conn *client.Conn) (first string, complete bool) {
 		}
 	}
 }
+
+// A shutdown while most NATS servers are gone: nobody answers, and each part still gets its
+// time, so that the process ends well (FAULTS E08).
+func TestShutdownWithoutALeader(t *testing.T) {
+	t.Parallel()
+	nats := testkit.StartCluster(t)
+	s := unlimited(t, testkit.Replicas(3), testkit.NATSURL(nats.URLs()))
+	who := room(t, s, "agent", "agent")
+	a := online(t, s, who[0])
+	nats.Kill(0)
+	nats.Kill(1)
+	a.send(a.envelope("control", who[1].ID, "in-flight"))
+	s.Stop(t)
+	before := a.closed(wire.CloseGoingAway)
+	require.LessOrEqual(t, len(before), 1)
+	for _, frame := range before {
+		require.Equal(t, wire.ServerNack, frame.Type, "%s", frame.Raw)
+	}
+}
