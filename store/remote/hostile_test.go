@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -77,7 +76,7 @@ func opaque(t *testing.T, err error, about ...any) {
 	t.Helper()
 	require.Error(t, err, about...)
 	var typed *wire.Error
-	require.False(t, errors.As(err, &typed), "%v %v", err, about)
+	require.NotErrorAs(t, err, &typed, about...)
 	for _, known := range []error{store.ErrNotFound, store.ErrConflict, store.ErrInvalid, store.ErrForbidden, store.ErrUnauthenticated} {
 		require.NotErrorIs(t, err, known, about...)
 	}
