@@ -244,7 +244,7 @@ func send(t *testing.T, server *httptest.Server, method, path, body string, head
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.Header.Add(headers[i], headers[i+1])
 	}
-	client := server.Client()
+	client := *server.Client() // a copy, since requests are sent at the same time
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	answer, err := client.Do(request)
 	require.NoError(t, err)
