@@ -169,7 +169,7 @@ func (rt *router) finish(w http.ResponseWriter, r *http.Request, to *route, o ou
 			w.Header().Set("Content-Security-Policy", raw.policy)
 		}
 		w.WriteHeader(status)
-		_, _ = w.Write(raw.body) //nolint:gosec // nosniff; the caller may have gone
+		_, _ = w.Write(raw.body) // the caller may have gone
 		return
 	}
 	writeJSON(w, status, answer)

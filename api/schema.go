@@ -148,8 +148,7 @@ func (s *schemas) named(t reflect.Type) (*schema, error) {
 
 // members adds those of a struct, with what is embedded in it.
 func (s *schemas) members(object *schema, t reflect.Type) error {
-	for i := range t.NumField() {
-		field := t.Field(i)
+	for field := range t.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if field.Anonymous && name == "" {
 			if err := s.members(object, field.Type); err != nil {
