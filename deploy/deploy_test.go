@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,7 +111,7 @@ func TestComposeFile(t *testing.T) {
 			require.True(t, strings.HasPrefix(port, "127.0.0.1:"), "%s: published on loopback only: %s", name, port)
 		}
 		if build, ok := service["build"].(map[string]any); ok {
-			require.Contains(t, read(t, "Dockerfile"), " AS "+build["target"].(string)+"\n", name)
+			require.Contains(t, read(t, "Dockerfile"), fmt.Sprintf(" AS %v\n", build["target"]), name)
 		}
 	}
 }

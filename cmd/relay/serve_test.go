@@ -32,11 +32,11 @@ func TestServeRefusesRoles(t *testing.T) {
 	edge := []string{"serve", "--data", data, "--role", "edge"}
 	for text, args := range map[string][]string{
 		"must be one of \"all\",\"api\",\"edge\"": {"serve", "--data", data, "--role", "front"},
-		"needs --api-url":                        edge,
-		"needs --nats-url or --nats-context":     append(edge, "--api-url", "http://127.0.0.1:1"),
-		"needs the service token":                append(edge, "--api-url", "http://127.0.0.1:1", "--nats-url", "nats://127.0.0.1:1"),
-		"has no database":                        append(edge, "--api-url", "http://127.0.0.1:1", "--database-url", "postgres://"),
-		"--tls-cert and --tls-key go together":   {"serve", "--data", data, "--tls-cert", "x"},
+		"needs --api-url":                         edge,
+		"needs --nats-url or --nats-context":      append(edge, "--api-url", "http://127.0.0.1:1"),
+		"needs the service token":                 append(edge, "--api-url", "http://127.0.0.1:1", "--nats-url", "nats://127.0.0.1:1"),
+		"has no database":                         append(edge, "--api-url", "http://127.0.0.1:1", "--database-url", "postgres://"),
+		"--tls-cert and --tls-key go together":    {"serve", "--data", data, "--tls-cert", "x"},
 	} {
 		code, _, said := typed(t, args...)
 		require.Equal(t, exitUsage, code, said)

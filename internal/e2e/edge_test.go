@@ -242,3 +242,46 @@ func TestEdgeKilledBetweenStoreAndPush(t *testing.T) {
 	f.caughtUp()
 	l.check(other, who[3])
 }
+
+// A participant is revoked, and another removed, while their edge hears nothing from NATS:
+// the API answers once that edge has certainly lost its lease, and from then on nothing is
+// accepted from them and nothing delivered, before the link is back and after (FAULTS H06 f,
+// H08).
+func TestRevokedWhileTheEdgeIsCutOff(t *testing.T) {
+	t.Parallel()
+	nats := testkit.StartBroker(t)
+	api := testkit.StartAPI(t, testkit.NATSURL(nats.URL()))
+	link := testkit.Proxy(t, nats.URL())
+	cutOff := testkit.StartEdge(t, api, append(slices.Clone(fast), testkit.NATSURL(link.URL()))...)
+	other := testkit.StartEdge(t, api, fast...)
+	who := room(t, api, "agent", "agent", "agent")
+	l := newLedger(t)
+	sender := online(t, other, who[0])
+	revoked, removed := online(t, cutOff, who[1]), online(t, cutOff, who[2])
+	l.alive(sender, revoked)
+	l.alive(revoked, sender)
+	l.alive(sender, removed)
+
+	link.Hold(fault.Answers)
+	var changes sync.WaitGroup
+	changes.Go(func() { api.RevokeParticipant(t, who[1]) })
+	changes.Go(func() { api.Remove(t, who[2]) })
+	changes.Wait()
+	require.True(t, l.send(sender, "after", who[1]), "its inbox is still there for another credential")
+	for _, p := range []*peer{revoked, removed} {
+		_ = p.conn.SendRaw(t.Context(), p.envelope("control", who[0].ID, "from-the-dead-"+p.who.ID)) // closed, or refused
+		for {
+			frame, err := p.receive()
+			if err != nil {
+				break
+			}
+			require.NotContains(t, []wire.ServerType{wire.ServerQueued, wire.ServerDeliver}, frame.Type, "%s", frame.Raw)
+		}
+	}
+	link.Restore()
+	requireReady(t, http.StatusOK, cutOff)
+	for _, p := range who[1:] {
+		refusedHello(t, cutOff, client.Options{Token: p.Credential}, wire.CloseAuth)
+	}
+	l.check(other, who[0])
+}
