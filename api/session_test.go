@@ -510,11 +510,12 @@ func TestNoticesOfARoom(t *testing.T) {
 	agent := s.member(t, room, "agent")
 	gen := s.as(t, agent, http.MethodPost, "/sender-generations", `{"kid":"AAAAAAAAAAAAAAAAAAAAAA","session_key":"YQ=="}`)
 	require.Equal(t, http.StatusCreated, gen.status, gen.body)
+	raw := func(id string) []byte { return []byte(`{"id":"` + id + `" }`) }
 	notice := func(id string) {
 		now := uint64(time.Now().UnixMilli())
 		require.NoError(t, s.store.AppendNotice(t.Context(), store.Notice{
 			Tenant: s.tenant, Room: uuid.MustParse(room), Sender: uuid.MustParse(agent.ParticipantID), ID: id,
-			Gen: 1, TS: now, ExpiresAt: now + 60_000, Bytes: []byte(`{"id":"` + id + `" }`),
+			Gen: 1, TS: now, ExpiresAt: now + 60_000, Bytes: raw(id),
 		}))
 	}
 	notice("n-1")
@@ -525,7 +526,7 @@ func TestNoticesOfARoom(t *testing.T) {
 	s.as(t, agent, http.MethodGet, "/notices?limit=2", "").decode(t, &page)
 	require.Len(t, page.Notices, 2)
 	require.Equal(t, "n-1", page.Notices[0].MessageID)
-	require.Equal(t, []byte(`{"id":"n-1" }`), page.Notices[0].Envelope, "byte for byte")
+	require.Equal(t, raw("n-1"), page.Notices[0].Envelope, "byte for byte")
 	require.Equal(t, agent.ParticipantID, page.Notices[0].From)
 	require.True(t, page.Notices[0].ExpiresAt.After(page.Notices[0].AcceptedAt))
 	cursor := page.NextCursor
