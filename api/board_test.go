@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -213,17 +214,31 @@ func TestBoardConflictsOverHTTP(t *testing.T) {
 	b := newBoards(t)
 	agent := b.member(t, b.make(t, `{}`), "agent")
 	made := b.card(t, agent, "task")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	update := func() (status int, text []byte, err error) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			b.public.URL+"/v1/sessions/"+agent.RoomID+"/board/cards/"+made.CardID+"/events", strings.NewReader(with(`"type":"updated","revision":1`)))
+		if err != nil {
+			return 0, nil, err
+		}
+		request.Header.Set("Authorization", "Bearer "+agent.Credential)
+		answer, err := client.Do(request)
+		if err != nil {
+			return 0, nil, err
+		}
+		defer answer.Body.Close()
+		text, err = io.ReadAll(answer.Body)
+		return answer.StatusCode, text, err
+	}
 	var won, lost atomic.Int64
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			switch answer := b.event(t, agent, made.CardID, `"type":"updated","revision":1`); answer.status {
-			case http.StatusCreated:
+			switch status, text, err := update(); {
+			case err == nil && status == http.StatusCreated:
 				won.Add(1)
-			case http.StatusConflict:
-				if strings.Contains(answer.body, "the card is at revision 2") {
-					lost.Add(1)
-				}
+			case err == nil && status == http.StatusConflict && strings.Contains(string(text), "the card is at revision 2"):
+				lost.Add(1)
 			}
 		})
 	}
