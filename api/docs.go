@@ -155,7 +155,17 @@ func (o *described) curl() string {
 	if o.RequestBody != nil {
 		words = append(words, "--json "+shellQuote(string(o.RequestBody.Content[mediaJSON].Example)))
 	}
-	return strings.Join(append(words, `"$RELAY`+examplePath(r.path)+`"`), " \\\n  ")
+	address := examplePath(r.path)
+	var query []string
+	for _, p := range o.Parameters {
+		if p.In == "query" && p.Example != "" {
+			query = append(query, p.Name+"="+p.Example)
+		}
+	}
+	if len(query) > 0 {
+		address += "?" + strings.Join(query, "&")
+	}
+	return strings.Join(append(words, `"$RELAY`+address+`"`), " \\\n  ")
 }
 
 // link names the type that a reference leads to.
