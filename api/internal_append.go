@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -38,7 +37,7 @@ func (a *API) storeHistory(r *http.Request) (int, any, error) {
 	if total > maxMessagesBytes {
 		return 0, nil, &wire.Error{Code: wire.TooLarge, Detail: "the envelopes have together more than 4 MiB"}
 	}
-	return appendAll(a, r, body.Message, body.Messages, a.storeMessage)
+	return appendAll(a, r, body.Message, body.Messages, readMessage, a.cfg.Store.AppendMessage)
 }
 
 // storeTraces answers for store.TraceWriter.
@@ -47,7 +46,7 @@ func (a *API) storeTraces(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
-	return appendAll(a, r, body.Message, body.Messages, a.storeTrace)
+	return appendAll(a, r, body.Message, body.Messages, readTrace, a.cfg.Store.AppendTrace)
 }
 
 // storeNotice answers for store.NoticeWriter.
@@ -73,15 +72,15 @@ func (a *API) storeNotice(r *http.Request) (int, any, error) {
 	return http.StatusCreated, Accepted{Accepted: true}, nil
 }
 
-func (a *API) storeMessage(ctx context.Context, item *EnvelopeItem) (store.Appended, error) {
+func readMessage(item *EnvelopeItem) (store.Message, error) {
 	e, fault := readEnvelope(*item)
 	if fault != nil {
-		return store.Appended{}, fault
+		return store.Message{}, fault
 	}
-	return a.cfg.Store.AppendMessage(ctx, store.Message{
+	return store.Message{
 		Tenant: e.tenant, Room: e.room, Sender: e.sender, ID: string(e.ID), Kind: e.Kind, Gen: e.Gen,
 		KID: string(e.KID), Enc: string(e.Enc), Hdr: e.Members.Has(wire.MemberHdr), Bytes: item.Envelope,
-	})
+	}, nil
 }
 
 // sentEnvelope is an envelope with the ids in it that name what it is for.
@@ -119,9 +118,9 @@ func readEnvelope(item EnvelopeItem) (sentEnvelope, *wire.Error) {
 	return e, nil
 }
 
-// storeTrace takes the traces of envelopes, which declare at most one file; those of the
+// readTrace takes the traces of envelopes, which declare at most one file; those of the
 // plaintext path are written by the API itself.
-func (a *API) storeTrace(ctx context.Context, item *TraceItem) (store.Appended, error) {
+func readTrace(item *TraceItem) (store.Trace, error) {
 	trace := store.Trace{MessageID: item.MessageID, TS: item.TS, Declared: true}
 	for _, id := range [...]struct {
 		into *uuid.UUID
@@ -129,24 +128,30 @@ func (a *API) storeTrace(ctx context.Context, item *TraceItem) (store.Appended, 
 	}{{&trace.Tenant, item.TenantID}, {&trace.Room, item.RoomID}, {&trace.From, item.From}, {&trace.To, item.To}} {
 		parsed, ok := wire.ParseUUID([]byte(id.text))
 		if !ok {
-			return store.Appended{}, malformed("tenant_id, room_id, from and to must be ids")
+			return store.Trace{}, malformed("tenant_id, room_id, from and to must be ids")
 		}
 		*id.into = parsed
 	}
 	if copy(trace.Digest[:], item.Digest) != len(item.Digest) || len(item.Digest) != len(trace.Digest) {
-		return store.Appended{}, malformed("digest must be 32 bytes in base64")
+		return store.Trace{}, malformed("digest must be 32 bytes in base64")
 	}
 	if item.File != nil {
 		trace.Files = []store.FileHeader{{Name: item.File.Name, MIMEType: item.File.MIMEType, SizeBytes: item.File.SizeBytes}}
 	}
-	return a.cfg.Store.AppendTrace(ctx, trace)
+	return trace, nil
 }
 
 // appendAll answers a request that holds one item, or several.
-func appendAll[T any](a *API, r *http.Request, one *T, many []T, add func(context.Context, *T) (store.Appended, error)) (int, any, error) {
+func appendAll[T, V any](a *API, r *http.Request, one *T, many []T,
+	read func(*T) (V, error), add func(context.Context, V) (store.Appended, error),
+) (int, any, error) {
 	switch {
 	case one != nil && many == nil:
-		appended, err := add(r.Context(), one)
+		value, err := read(one)
+		if err != nil {
+			return 0, nil, err
+		}
+		appended, err := add(r.Context(), value)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -154,9 +159,7 @@ func appendAll[T any](a *API, r *http.Request, one *T, many []T, add func(contex
 	case one != nil, len(many) == 0, len(many) > maxMessages:
 		return 0, nil, malformed("the body must have one message, or 1 to 512 messages")
 	}
-	return http.StatusOK, Answers{Answers: a.appendEach(r.Context(), len(many), func(i int) (store.Appended, error) {
-		return add(r.Context(), &many[i])
-	})}, nil
+	return http.StatusOK, Answers{Answers: appendEach(a, r.Context(), many, read, add)}, nil
 }
 
 func storedStatus(appended store.Appended) int {
@@ -166,37 +169,46 @@ func storedStatus(appended store.Appended) int {
 	return http.StatusCreated
 }
 
-// appendEach adds all items at once, so that they wait for their commits together.
-func (a *API) appendEach(ctx context.Context, n int, add func(i int) (store.Appended, error)) []Answer {
-	answers, failures := make([]Answer, n), make([]error, n)
+// appendEach adds all items at once, so that they wait for their commits together. They
+// are read one after the other: that needs more stack than a goroutine begins with.
+func appendEach[T, V any](a *API, ctx context.Context, items []T, //nolint:revive // methods have no type parameters
+	read func(*T) (V, error), add func(context.Context, V) (store.Appended, error),
+) []Answer {
+	answers, failures := make([]Answer, len(items)), make([]error, len(items))
 	var running sync.WaitGroup
-	for i := range n {
-		running.Go(func() { answers[i], failures[i] = a.appendItem(ctx, i, add) })
+	for i := range items {
+		value, err := read(&items[i])
+		if err != nil {
+			answers[i], failures[i] = itemAnswer(store.Appended{}, err)
+			continue
+		}
+		running.Go(func() {
+			defer func() {
+				if panicked := recover(); panicked != nil {
+					a.log.ErrorContext(ctx, "item of a request panicked", "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+					answers[i] = Answer{Status: http.StatusInternalServerError, Error: string(wire.Internal)}
+				}
+			}()
+			answers[i], failures[i] = itemAnswer(add(ctx, value))
+		})
 	}
 	running.Wait()
-	if err := errors.Join(failures...); err != nil && ctx.Err() == nil {
-		failed := slices.DeleteFunc(failures, func(err error) bool { return err == nil })
-		a.log.ErrorContext(ctx, "items of a request failed", "failed", len(failed), "of", n, "first_error", failed[0])
+	failed := slices.DeleteFunc(failures, func(err error) bool { return err == nil })
+	if len(failed) > 0 && ctx.Err() == nil {
+		a.log.ErrorContext(ctx, "items of a request failed", "failed", len(failed), "of", len(items), "first_error", failed[0])
 	}
 	return answers
 }
 
-// appendItem returns the item's answer, and the error of one that was not refused but
-// failed. A panic ends the item only.
-func (a *API) appendItem(ctx context.Context, i int, add func(i int) (store.Appended, error)) (answer Answer, failure error) {
-	defer func() {
-		if value := recover(); value != nil {
-			a.log.ErrorContext(ctx, "item of a request panicked", "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
-			answer = Answer{Status: http.StatusInternalServerError, Error: string(wire.Internal)}
-		}
-	}()
-	appended, err := add(i)
+// itemAnswer returns the item's answer, and the error of one that was not refused but
+// failed.
+func itemAnswer(appended store.Appended, err error) (answer Answer, failure error) {
 	if err == nil {
 		return Answer{Status: storedStatus(appended)}, nil
 	}
 	status, body, foreign := errorAnswer(err)
-	if !foreign {
-		err = nil
+	if foreign {
+		failure = err
 	}
-	return Answer{Status: status, Error: body.Error}, err
+	return Answer{Status: status, Error: body.Error}, failure
 }

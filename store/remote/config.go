@@ -25,7 +25,8 @@ type Config struct {
 	// MaxConns bounds the connections to the API; default 32.
 	MaxConns int
 	// InFlight bounds the requests that carry messages at the same time, and as many again
-	// traces; default 4. With more, fewer messages share a request.
+	// traces; default 2, as many as the API commits at once. With more, fewer messages
+	// share a request.
 	InFlight int
 	// Queue bounds the messages that wait to be sent, and the traces; default 4096. A call
 	// waits for room in it.
@@ -45,7 +46,7 @@ func (c Config) withDefaults() Config {
 		c.MaxConns = 32
 	}
 	if c.InFlight == 0 {
-		c.InFlight = 4
+		c.InFlight = 2
 	}
 	if c.Queue == 0 {
 		c.Queue = 4096
