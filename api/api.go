@@ -53,7 +53,7 @@ type Config struct {
 	// Board keeps cards and their events. Nil: there is none, and its endpoints answer
 	// not_found.
 	Board board.Store
-	// HintWake is called after an event was committed; a board.Publisher's Wake. May be nil.
+	// HintWake is called after an event was committed; a hints.Publisher's Wake. May be nil.
 	HintWake func()
 
 	// OperatorToken is the hash of the token that the public listener asks for; zero:

@@ -23,7 +23,8 @@ var layers = []layer{
 
 	{"inbox", []string{"wire"}, "inboxes know rows and ids, not who may send them"},
 	{"cluster", []string{"wire"}, "announcements between nodes know no store and no sockets"},
-	{"board", []string{"store", "inbox", "wire"}, "the Board uses the one delivery path through its contract"},
+	{"board/hints", []string{"board", "store", "inbox", "wire"}, "hints use the one delivery path through its contract"},
+	{"board", []string{"store", "wire"}, "the Board's contract, which adapters of the store import, knows no inboxes"},
 
 	{"relay/front", []string{"relay", "wire"}, "sockets know the protocol core's contract only"},
 	{"relay", []string{"store", "inbox", "cluster", "wire"}, "the protocol core is handed its adapters"},

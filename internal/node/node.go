@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/peerrelay/peerrelay/board"
+	"github.com/peerrelay/peerrelay/board/hints"
 	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/infra/natsd"
@@ -48,7 +48,7 @@ type Node struct {
 	late     lateCore
 	core     *relay.Relay
 	front    *front.Front
-	hints    *board.Publisher // nil on an edge
+	hints    *hints.Publisher // nil on an edge
 	web      *web
 
 	stopping atomic.Bool
@@ -403,7 +403,7 @@ func (n *Node) startFront(context.Context) error {
 // startBoard brings the Board's hints into inboxes. Any number of nodes may do it.
 func (n *Node) startBoard(context.Context) error {
 	var err error
-	n.hints, err = board.StartPublisher(board.PublisherConfig{
+	n.hints, err = hints.Start(hints.Config{
 		Outbox:     n.postgres,
 		Rosters:    n.postgres,
 		Inboxes:    n.inboxes,

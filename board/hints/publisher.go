@@ -1,4 +1,7 @@
-package board
+// Package hints brings the Board's hints from its outbox into the inboxes (RELAY,
+// "Durable Board hints"). It is apart from package board, which adapters of the store
+// import and which knows no broker.
+package hints
 
 import (
 	"context"
@@ -11,19 +14,20 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/peerrelay/peerrelay/board"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/store"
 )
 
-// Outbox is where hints wait; a Store is one.
+// Outbox is where hints wait; a board.Store is one.
 type Outbox interface {
-	ClaimHints(ctx context.Context, limit int, lease time.Duration) ([]Hint, error)
-	SettleHints(ctx context.Context, hints []Hint) error
+	ClaimHints(ctx context.Context, limit int, lease time.Duration) ([]board.Hint, error)
+	SettleHints(ctx context.Context, hints []board.Hint) error
 	WaitingHints(ctx context.Context, most int) (int, error)
 }
 
-// PublisherConfig of StartPublisher. Outbox, Rosters and Inboxes are required.
-type PublisherConfig struct {
+// Config of Start. Outbox, Rosters and Inboxes are required.
+type Config struct {
 	Outbox  Outbox
 	Rosters store.Rosters
 	Inboxes inbox.Writer
@@ -41,7 +45,7 @@ type PublisherConfig struct {
 	Registerer prometheus.Registerer // nil registers nowhere
 }
 
-func (c PublisherConfig) withDefaults() PublisherConfig {
+func (c Config) withDefaults() Config {
 	setDefault(&c.Poll, time.Second)
 	setDefault(&c.Lease, 5*time.Second)
 	setDefault(&c.Batch, 128)
@@ -62,12 +66,12 @@ func setDefault[T int | time.Duration](value *T, otherwise T) {
 	}
 }
 
-func (c PublisherConfig) validate() error {
+func (c Config) validate() error {
 	if c.Outbox == nil || c.Rosters == nil || c.Inboxes == nil {
-		return errors.New("board: an outbox, rosters and inboxes are required")
+		return errors.New("hints: an outbox, rosters and inboxes are required")
 	}
 	if c.Poll < 0 || c.Lease < 0 || c.Batch < 0 || c.Rooms < 0 {
-		return errors.New("board: a limit is negative")
+		return errors.New("hints: a limit is negative")
 	}
 	return nil
 }
@@ -80,8 +84,8 @@ func (c PublisherConfig) validate() error {
 // What could not be published stays in the outbox until its lease has run out. A hint is
 // settled only after it was written, so that it may be written twice and is never lost.
 type Publisher struct {
-	cfg     PublisherConfig
-	metrics *publisherMetrics
+	cfg     Config
+	metrics *metrics
 	wake    chan struct{}
 	closing chan struct{}
 	close   sync.Once
@@ -91,15 +95,15 @@ type Publisher struct {
 	cancel context.CancelFunc
 }
 
-// StartPublisher starts one; Close ends it. Any number of nodes may have one each.
-func StartPublisher(cfg PublisherConfig) (*Publisher, error) {
+// Start starts one; Close ends it. Any number of nodes may have one each.
+func Start(cfg Config) (*Publisher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	metrics, err := newPublisherMetrics(cfg.Registerer)
+	metrics, err := newMetrics(cfg.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("board: register metrics: %w", err)
+		return nil, fmt.Errorf("hints: register metrics: %w", err)
 	}
 	p := &Publisher{
 		cfg: cfg, metrics: metrics, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
@@ -201,7 +205,7 @@ func (p *Publisher) publishBatch() bool {
 }
 
 // settle has time of its own: what took the batch's time was published nonetheless.
-func (p *Publisher) settle(published []Hint) bool {
+func (p *Publisher) settle(published []board.Hint) bool {
 	if len(published) == 0 {
 		return false
 	}
@@ -216,7 +220,7 @@ func (p *Publisher) settle(published []Hint) bool {
 
 // publish publishes the hints, several rooms at once. It returns those to settle and
 // the first error, which stands for all in the log.
-func (p *Publisher) publish(ctx context.Context, hints []Hint) (published []Hint, first error) {
+func (p *Publisher) publish(ctx context.Context, hints []board.Hint) (published []board.Hint, first error) {
 	var (
 		mu      sync.Mutex
 		workers sync.WaitGroup
@@ -240,8 +244,8 @@ func (p *Publisher) publish(ctx context.Context, hints []Hint) (published []Hint
 }
 
 // byRoom splits hints, which are in order within a room, into those of each.
-func byRoom(hints []Hint) [][]Hint {
-	var rooms [][]Hint
+func byRoom(hints []board.Hint) [][]board.Hint {
+	var rooms [][]board.Hint
 	index := make(map[uuid.UUID]int)
 	for _, h := range hints {
 		i, known := index[h.Room]
@@ -256,7 +260,7 @@ func byRoom(hints []Hint) [][]Hint {
 }
 
 // publishRoom writes the hints of one room and returns how many are done with.
-func (p *Publisher) publishRoom(ctx context.Context, hints []Hint) (done int, err error) {
+func (p *Publisher) publishRoom(ctx context.Context, hints []board.Hint) (done int, err error) {
 	if p.isClosing() {
 		return 0, nil
 	}
@@ -285,9 +289,9 @@ func (p *Publisher) publishRoom(ctx context.Context, hints []Hint) (done int, er
 	return len(hints), nil
 }
 
-func (p *Publisher) write(ctx context.Context, hint Hint, to []uuid.UUID) error {
+func (p *Publisher) write(ctx context.Context, hint board.Hint, to []uuid.UUID) error {
 	_, err := p.cfg.Inboxes.Write(ctx, inbox.Message{
-		Room: hint.Room, To: to, Kind: inbox.RowBoardUpdate, Payload: hint.payload(), Received: time.Now(),
+		Room: hint.Room, To: to, Kind: inbox.RowBoardUpdate, Payload: payload(hint), Received: time.Now(),
 	})
 	if err != nil {
 		return fmt.Errorf("write hint: %w", err)
@@ -297,7 +301,7 @@ func (p *Publisher) write(ctx context.Context, hint Hint, to []uuid.UUID) error 
 
 // payload is the stored row: the members of board.update that are the Board's (RELAY,
 // "Durable Board hints"). It has nothing of the content.
-func (h Hint) payload() []byte {
+func payload(h board.Hint) []byte {
 	return fmt.Appendf(nil, `{"event_id":%q,"card_id":%q,"revision":%d}`, h.Event.String(), h.Card.String(), h.Revision)
 }
 

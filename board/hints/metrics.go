@@ -1,4 +1,4 @@
-package board
+package hints
 
 import (
 	"errors"
@@ -6,16 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// publisherMetrics are the instruments of a Publisher.
-type publisherMetrics struct {
+// metrics are the instruments of a Publisher.
+type metrics struct {
 	registerer prometheus.Registerer
 	pending    prometheus.Gauge
 	published  prometheus.Counter
 	failed     prometheus.Counter
 }
 
-func newPublisherMetrics(registerer prometheus.Registerer) (*publisherMetrics, error) {
-	m := &publisherMetrics{
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
 		registerer: registerer,
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "relay", Subsystem: "board_hints", Name: "pending",
@@ -41,11 +41,11 @@ func newPublisherMetrics(registerer prometheus.Registerer) (*publisherMetrics, e
 	return m, nil
 }
 
-func (m *publisherMetrics) collectors() []prometheus.Collector {
+func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.pending, m.published, m.failed}
 }
 
-func (m *publisherMetrics) unregister() {
+func (m *metrics) unregister() {
 	for _, c := range m.collectors() {
 		m.registerer.Unregister(c)
 	}

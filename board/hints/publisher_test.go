@@ -1,4 +1,4 @@
-package board_test
+package hints_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/board"
+	"github.com/peerrelay/peerrelay/board/hints"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/wire"
@@ -37,7 +38,7 @@ func TestHintsReachEveryParticipant(t *testing.T) {
 	w := newWorld(t)
 	room := w.room(t)
 	author, viewer, owner := w.join(t, room, store.RoleAgent), w.join(t, room, store.RoleViewer), w.join(t, room, store.RoleOwner)
-	p := w.publisher(t, func(c *board.PublisherConfig) { c.Poll = time.Hour })
+	p := w.publisher(t, func(c *hints.Config) { c.Poll = time.Hour })
 
 	task := w.create(t, room, author, board.KindTask)
 	updated := w.commit(t, room, author, task.Card, board.EventUpdated, 1)
@@ -105,7 +106,7 @@ func TestHintsOfRoomsThatAreOverAreDropped(t *testing.T) {
 	_, err := w.store.RemoveParticipant(t.Context(), w.tenant, deserted, left)
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
-	w.publisher(t, func(c *board.PublisherConfig) { c.Registerer = registry })
+	w.publisher(t, func(c *hints.Config) { c.Registerer = registry })
 	eventually(t, func() bool { return w.settled(t) }, "settled")
 	require.Empty(t, w.hints(t, archived, author))
 	require.Empty(t, w.hints(t, deserted, left))
@@ -138,7 +139,7 @@ func TestFailedHintsAreTriedAgain(t *testing.T) {
 		events = append(events, w.create(t, room, author, board.KindTask))
 	}
 	faulty, registry := &faultyInboxes{Writer: w.inboxes, before: 2, after: 1}, prometheus.NewRegistry()
-	w.publisher(t, func(c *board.PublisherConfig) {
+	w.publisher(t, func(c *hints.Config) {
 		c.Inboxes, c.Lease, c.Registerer = faulty, 200*time.Millisecond, registry
 	})
 	eventually(t, func() bool { return w.settled(t) }, "settled at last")
@@ -156,7 +157,7 @@ func TestUnsettledHintsAreRepeated(t *testing.T) {
 	author := w.join(t, room, store.RoleAgent)
 	event := w.create(t, room, author, board.KindTask)
 	faulty := &faultyOutbox{Outbox: w.store, unsettle: 1}
-	w.publisher(t, func(c *board.PublisherConfig) { c.Outbox, c.Lease = faulty, 200*time.Millisecond })
+	w.publisher(t, func(c *hints.Config) { c.Outbox, c.Lease = faulty, 200*time.Millisecond })
 	eventually(t, func() bool { return w.settled(t) }, "settled at last")
 	require.Equal(t, payloads(event, event), w.hints(t, room, author))
 }
@@ -182,7 +183,7 @@ func TestPublishersShareTheOutbox(t *testing.T) {
 	w := newWorld(t)
 	const rooms, each = 5, 12
 	for range 3 {
-		w.publisher(t, func(c *board.PublisherConfig) { c.Batch, c.Rooms, c.Lease = 4, 2, time.Minute })
+		w.publisher(t, func(c *hints.Config) { c.Batch, c.Rooms, c.Lease = 4, 2, time.Minute })
 	}
 	want := make([][]string, rooms)
 	members, ids := make([]uuid.UUID, rooms), make([]uuid.UUID, rooms)
@@ -267,13 +268,13 @@ func (s *stuck) Complete(ctx context.Context, m inbox.Message) ([]wire.StreamID,
 	return s.Write(ctx, m)
 }
 
-func (s *stuck) start(t *testing.T, change ...func(*board.PublisherConfig)) *board.Publisher {
+func (s *stuck) start(t *testing.T, change ...func(*hints.Config)) *hints.Publisher {
 	t.Helper()
-	cfg := board.PublisherConfig{Outbox: s, Rosters: s, Inboxes: s, Poll: time.Millisecond, Lease: time.Hour}
+	cfg := hints.Config{Outbox: s, Rosters: s, Inboxes: s, Poll: time.Millisecond, Lease: time.Hour}
 	for _, f := range change {
 		f(&cfg)
 	}
-	p, err := board.StartPublisher(cfg)
+	p, err := hints.Start(cfg)
 	require.NoError(t, err)
 	return p
 }
@@ -305,7 +306,7 @@ func TestCloseKeepsToItsContext(t *testing.T) {
 func TestRoomsArePublishedAtOnceWithinABound(t *testing.T) {
 	t.Parallel()
 	s := newStuck(20)
-	p := s.start(t, func(c *board.PublisherConfig) { c.Rooms = 3 })
+	p := s.start(t, func(c *hints.Config) { c.Rooms = 3 })
 	for range 3 {
 		<-s.writing
 	}
@@ -319,7 +320,7 @@ func TestRoomsArePublishedAtOnceWithinABound(t *testing.T) {
 func TestBatchEndsBeforeItsLease(t *testing.T) {
 	t.Parallel()
 	s := newStuck(2)
-	p := s.start(t, func(c *board.PublisherConfig) { c.Lease, c.Rooms = 20*time.Millisecond, 1 })
+	p := s.start(t, func(c *hints.Config) { c.Lease, c.Rooms = 20*time.Millisecond, 1 })
 	eventually(t, func() bool { return s.claims.Load() > 1 }, "it goes on, though no write has ended by itself")
 	require.Zero(t, s.count())
 	closePublisher(t, p)
@@ -336,7 +337,7 @@ func TestRoomsThatAreGoneAndRostersThatFail(t *testing.T) {
 	unknown := newStuck(2)
 	unknown.roster = errInjected
 	registry := prometheus.NewRegistry()
-	p = unknown.start(t, func(c *board.PublisherConfig) { c.Registerer = registry })
+	p = unknown.start(t, func(c *hints.Config) { c.Registerer = registry })
 	eventually(t, func() bool { return unknown.claims.Load() > 1 }, "it goes on")
 	require.Zero(t, unknown.count(), "a roster that is not known never means nobody, or everybody")
 	eventually(t, func() bool { return metric(t, registry, "relay_board_hints_pending") == 2 }, "counted")
@@ -351,21 +352,21 @@ func TestPublisherRefusesABadConfig(t *testing.T) {
 	t.Parallel()
 	s := newStuck(0)
 	registry := prometheus.NewRegistry()
-	whole := board.PublisherConfig{Outbox: s, Rosters: s, Inboxes: s, Registerer: registry}
-	for name, change := range map[string]func(*board.PublisherConfig){
-		"outbox":  func(c *board.PublisherConfig) { c.Outbox = nil },
-		"rosters": func(c *board.PublisherConfig) { c.Rosters = nil },
-		"inboxes": func(c *board.PublisherConfig) { c.Inboxes = nil },
-		"batch":   func(c *board.PublisherConfig) { c.Batch = -1 },
+	whole := hints.Config{Outbox: s, Rosters: s, Inboxes: s, Registerer: registry}
+	for name, change := range map[string]func(*hints.Config){
+		"outbox":  func(c *hints.Config) { c.Outbox = nil },
+		"rosters": func(c *hints.Config) { c.Rosters = nil },
+		"inboxes": func(c *hints.Config) { c.Inboxes = nil },
+		"batch":   func(c *hints.Config) { c.Batch = -1 },
 	} {
 		cfg := whole
 		change(&cfg)
-		_, err := board.StartPublisher(cfg)
+		_, err := hints.Start(cfg)
 		require.Error(t, err, name)
 	}
-	p, err := board.StartPublisher(whole)
+	p, err := hints.Start(whole)
 	require.NoError(t, err)
-	_, err = board.StartPublisher(whole)
+	_, err = hints.Start(whole)
 	require.Error(t, err, "two in one registry")
 	closePublisher(t, p)
 }

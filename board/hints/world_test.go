@@ -1,4 +1,4 @@
-package board_test
+package hints_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peerrelay/peerrelay/board"
+	"github.com/peerrelay/peerrelay/board/hints"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/store"
@@ -144,22 +145,22 @@ func (w *world) create(t *testing.T, room, author uuid.UUID, kind board.Kind) bo
 }
 
 // publisher runs one over the world until the test ends.
-func (w *world) publisher(t *testing.T, change ...func(*board.PublisherConfig)) *board.Publisher {
+func (w *world) publisher(t *testing.T, change ...func(*hints.Config)) *hints.Publisher {
 	t.Helper()
-	cfg := board.PublisherConfig{
+	cfg := hints.Config{
 		Outbox: w.store, Rosters: w.store, Inboxes: w.inboxes, Poll: 10 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Registerer: prometheus.NewRegistry(),
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	p, err := board.StartPublisher(cfg)
+	p, err := hints.Start(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { closePublisher(t, p) })
 	return p
 }
 
-func closePublisher(t *testing.T, p *board.Publisher) {
+func closePublisher(t *testing.T, p *hints.Publisher) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
@@ -224,7 +225,7 @@ func (f *faultyInboxes) Write(ctx context.Context, m inbox.Message) ([]wire.Stre
 
 // faultyOutbox loses the answers of settling, after or before it took effect.
 type faultyOutbox struct {
-	board.Outbox
+	hints.Outbox
 
 	mu       sync.Mutex
 	unsettle int
