@@ -243,7 +243,7 @@ func TestEveryKindWithoutBroker(t *testing.T) {
 			{"control", c.who.ID, wire.Unavailable},
 			{"key_request", b.who.ID, wire.Unavailable},
 		} {
-			frame := a.envelope(kind.kind, kind.to, fmt.Sprintf("lost-%s-%.8s-%d", kind.kind, kind.to, n))
+			frame := a.envelope(kind.kind, kind.to, fmt.Sprintf("lost-%s-%s-%d", kind.kind, kind.to, n))
 			a.nacked(frame, kind.reason)
 			refused[string(frame)] = 0
 		}
