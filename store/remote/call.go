@@ -93,10 +93,27 @@ func (s *Store) exchange(ctx context.Context, to call, body []byte) (answer, err
 	began := time.Now()
 	a, err := s.roundTrip(ctx, to, body)
 	s.metrics.called(to.name, time.Since(began), err)
+	s.notice(ctx, to, err)
 	if err != nil {
 		return answer{}, fmt.Errorf("%s: %w", to.name, err)
 	}
 	return a, nil
+}
+
+// notice logs that the API went away, and that it is back, a few times a second at most.
+func (s *Store) notice(ctx context.Context, to call, err error) {
+	if errors.Is(err, context.Canceled) { // the caller's own doing
+		return
+	}
+	away := err != nil
+	if s.away.Swap(away) == away || !s.logs.Allow() {
+		return
+	}
+	if away {
+		s.cfg.Logger.WarnContext(ctx, "the API does not answer", "call", to.name, "error", err)
+		return
+	}
+	s.cfg.Logger.InfoContext(ctx, "the API answers again", "call", to.name)
 }
 
 func (s *Store) roundTrip(ctx context.Context, to call, body []byte) (answer, error) {

@@ -7,9 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"github.com/peerrelay/peerrelay/store"
 )
@@ -30,6 +32,9 @@ type Store struct {
 	metrics   *metrics
 	messages  *batcher[store.Message]
 	traces    *batcher[store.Trace]
+
+	away atomic.Bool   // the last request got no answer
+	logs *rate.Limiter // lines about that
 }
 
 var _ store.Edge = (*Store)(nil)
@@ -44,7 +49,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, base: base, bearer: "Bearer " + cfg.Token, transport: cfg.Transport,
-		lookUps: make(chan struct{}, max(1, cfg.MaxConns/2)),
+		lookUps: make(chan struct{}, max(1, cfg.MaxConns/2)), logs: rate.NewLimiter(rate.Every(time.Second/2), 4),
 	}
 	if s.transport == nil {
 		s.transport = newTransport(cfg)
