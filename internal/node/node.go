@@ -166,6 +166,11 @@ func (n *Node) startFolder(context.Context) error {
 		return err
 	}
 	n.onClose("data folder", func(context.Context) error { return n.lock.Unlock() })
+	if n.cfg.NATSContext != "" { // whoever is told of it may be in another folder
+		if n.cfg.NATSContext, err = filepath.Abs(n.cfg.NATSContext); err != nil {
+			return err
+		}
+	}
 	if n.cfg.NodeID == "" {
 		if n.cfg.NodeID, err = nodeID(data); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -123,8 +124,8 @@ func (n *Node) newAPI() (*api.API, error) {
 		OperatorToken: token,
 		ServiceToken:  service,
 		Checks:        n.checks(),
-		NATSContext:   n.ContextFile(),
-		NATSServers:   natsServers(n.broker.url),
+		NATSContext:   cmp.Or(n.ContextFile(), n.cfg.NATSContext),
+		NATSServers:   natsServers(n.cfg.NATSURL), // else the context's
 		NATSCreds:     n.cfg.NATSCreds,
 		Version:       n.cfg.Version,
 		NodeID:        n.cluster.ID(),
