@@ -30,8 +30,8 @@ func TestChangesWaitForWhatEntered(t *testing.T) {
 		applied := make(chan error, 1)
 		go func() { applied <- r.Apply(context.WithoutCancel(t.Context()), change) }()
 		select {
-		case <-applied:
-			require.Fail(t, "applied while work was under way")
+		case err := <-applied:
+			require.Fail(t, "applied while work was under way", "error: %v", err)
 		case <-time.After(20 * time.Millisecond):
 		}
 		leave()
