@@ -19,13 +19,13 @@ type bench struct {
 	con      console
 	relay    *relay   // what participants connect to
 	behind   []*relay // other nodes that serve them
-	brokers  []int    // processes of NATS servers
+	broker   *serving // their NATS server; nil: embedded
 	operator *operator
 	machine  machine
 	profiles int // taken so far
 }
 
-// relays are the processes that have profiles.
+// relays are all nodes.
 func (b *bench) relays() []*relay { return append([]*relay{b.relay}, b.behind...) }
 
 // limits are raised so far that only the machine limits the load.
@@ -145,8 +145,8 @@ func (b *bench) usage() usage {
 			u.parts["postgresql"] += tree.usedBelow(r.pid)
 		}
 	}
-	for _, pid := range b.brokers {
-		u.parts["nats"] += tree.used[pid]
+	if b.broker != nil {
+		u.parts["nats"] = tree.used[b.broker.pid]
 	}
 	return u
 }

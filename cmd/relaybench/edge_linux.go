@@ -62,8 +62,7 @@ func (c *edgeCommand) Run(ctx context.Context, con console) error {
 // side is a relay with everything it needs.
 type side struct {
 	*bench
-	broker *serving // nil: embedded
-	edge   *relay   // in front of bench's own relay; nil: none
+	edge *relay // in front of bench's own relay; nil: none
 }
 
 func (c *edgeCommand) startAll(ctx context.Context, con console) (*side, error) {
@@ -99,7 +98,6 @@ func (c *edgeCommand) startSide(ctx context.Context, con console, role string) (
 		if s.broker, err = startServing(ctx, "serve-nats", "--listen", address, "--dir", folder, "--sync", c.Sync); err != nil {
 			return nil, err
 		}
-		b.brokers = []int{s.broker.pid}
 	}
 	_, err = b.start(ctx)
 	return s, err
@@ -137,14 +135,15 @@ func (c *edgeCommand) startEdge(ctx context.Context, con console) (_ *side, err 
 	return s, err
 }
 
-// close ends the nodes before what they need.
+// close ends the nodes before what they need, and removes what they wrote last.
 func (s *side) close() {
 	if s.edge != nil {
 		s.edge.remove()
 		s.relay, s.behind = s.behind[0], nil
 	}
-	s.bench.close()
+	s.relay.stop()
 	if s.broker != nil {
 		s.broker.stop()
 	}
+	s.bench.close()
 }

@@ -72,7 +72,7 @@ func (c *floorIdleCommand) Run(ctx context.Context, con console) error {
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(con.out).Encode(servingAddress{listener.Addr().String()}); err != nil {
+	if err := json.NewEncoder(con.out).Encode(servingAddress{Address: listener.Addr().String()}); err != nil {
 		return err
 	}
 	ctx, cancel := untilEnd(ctx, con.in)

@@ -32,7 +32,7 @@ func (c *serveNATSCommand) Run(ctx context.Context, con console) error {
 	defer os.RemoveAll(c.Dir)
 	broker, err := server.NewServer(&server.Options{
 		Host: host, Port: port, JetStream: true, StoreDir: c.Dir, MaxPayload: 2 << 20, NoSigs: true, NoLog: true,
-		SyncInterval: time.Second, SyncAlways: c.Sync == "always",
+		SyncInterval: time.Second, SyncAlways: c.Sync == "always", ProfPort: server.RANDOM_PORT,
 	})
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (c *serveNATSCommand) Run(ctx context.Context, con console) error {
 	if !broker.ReadyForConnections(readyTimeout) {
 		return errors.New("NATS is not ready")
 	}
-	if err := json.NewEncoder(con.out).Encode(servingAddress{c.Listen}); err != nil {
+	if err := json.NewEncoder(con.out).Encode(servingAddress{c.Listen, broker.ProfilerAddr().String()}); err != nil {
 		return err
 	}
 	ctx, cancel := untilEnd(ctx, con.in)

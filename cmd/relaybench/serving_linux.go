@@ -12,16 +12,18 @@ import (
 // serving is this program again, as a server that is no relay: a floor, or what
 // relays need. It ends when its standard input does.
 type serving struct {
-	address string // host:port
-	pid     int
-	input   io.Closer
-	output  io.Closer
-	exited  chan struct{}
+	address  string // host:port
+	profiles string // the same, of what net/http/pprof serves; empty for none
+	pid      int
+	input    io.Closer
+	output   io.Closer
+	exited   chan struct{}
 }
 
 // servingAddress is what such a process prints when it serves.
 type servingAddress struct {
-	Address string `json:"address"`
+	Address  string `json:"address"`
+	Profiles string `json:"profiles,omitempty"`
 }
 
 // untilEnd returns a context that ends when input does.
@@ -72,7 +74,7 @@ func startServing(ctx context.Context, args ...string) (*serving, error) {
 		s.stop()
 		return nil, err
 	}
-	s.address = said.Address
+	s.address, s.profiles = said.Address, said.Profiles
 	return s, ctx.Err()
 }
 

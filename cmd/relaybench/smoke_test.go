@@ -112,11 +112,21 @@ func TestEdge(t *testing.T) {
 		folder := t.TempDir()
 		r := runBench(t, "edge", "--runs", "1", "--time", "300ms", "--senders", "6", "--members", "3", "--nats", where, "--profile", folder)
 		requireTraffic(t, r)
-		for _, name := range []string{"01-all-cpu", "01-all-heap", "01-edge-cpu", "01-edge-heap", "01-api-cpu", "01-api-heap"} {
-			info, err := os.Stat(filepath.Join(folder, name+".pprof"))
-			require.NoError(t, err)
-			require.Positive(t, info.Size())
+		for _, name := range []string{"all", "edge", "api"} {
+			requireProfiles(t, folder, name)
 		}
+		if where == "external" {
+			requireProfiles(t, folder, "nats")
+		}
+	}
+}
+
+func requireProfiles(t *testing.T, folder, process string) {
+	t.Helper()
+	for _, kind := range []string{"cpu", "heap"} {
+		info, err := os.Stat(filepath.Join(folder, "01-"+process+"-"+kind+".pprof"))
+		require.NoError(t, err)
+		require.Positive(t, info.Size())
 	}
 }
 
