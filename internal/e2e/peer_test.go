@@ -103,13 +103,18 @@ func (p *peer) verdict(recipients int) map[string]string {
 	return ids
 }
 
-// nacked sends and expects one nack with that reason.
+// nacked sends and expects one nack with that reason, which names the envelope where its
+// id can be read.
 func (p *peer) nacked(frame []byte, reason wire.Code) wire.ServerFrame {
 	p.t.Helper()
 	p.send(frame)
 	got := p.next()
 	require.Equal(p.t, wire.ServerNack, got.Type, "frame %s", got.Raw)
 	require.Equal(p.t, reason, got.Reason)
+	var sent wire.ClientFrame
+	if wire.ParseClient(frame, &sent) == nil {
+		require.Equal(p.t, string(sent.Envelope.ID), got.ID)
+	}
 	return got
 }
 
