@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -353,27 +354,28 @@ func TestBrokerDiesDuringReplay(t *testing.T) {
 	require.Len(t, resumeOnce(t, s, who[1], "0").rows, total)
 }
 
-// A reader that stalls, a replay and live rows at once, and a link to the broker that
-// is cut now and then: every row once, replay rows in order, and the inbox in the
-// order they were sent (FAULTS D07).
+// A reader that stalls, a replay and live rows at once, and a link to the broker that is
+// cut for 300 ms now and then: every row once, replay rows in order, live rows in order on
+// each connection (of a node that alone writes the inbox), and the inbox in the order they
+// were sent (FAULTS D07).
 func TestNothingOvertakes(t *testing.T) {
 	t.Parallel()
+	const replayed, live = 400, 400
 	broker := testkit.StartBroker(t)
 	link := testkit.Proxy(t, broker.URL())
 	s := unlimited(t, testkit.NATSURL(link.URL()), testkit.InboxTimeout(time.Second))
 	who := room(t, s, "agent", "agent")
 	sender := connect(t, s, who[0])
-	fill(sender, who[1], 200)
-	reader := connect(t, s, who[1])
-	require.NoError(t, reader.conn.Resume(t.Context(), "0", 0))
+	fill(sender, who[1], replayed)
+	sink := stall(t, s, who[1])
+
 	var order []string
-	for n := 0; len(order) < 200; n++ {
+	for n := 0; len(order) < live; n++ {
 		require.Less(t, n, 20_000)
-		if n%60 == 30 && n < 250 {
+		if n > 0 && n%80 == 0 && n <= 240 {
 			link.Cut()
+			pause(t, 300*time.Millisecond)
 			link.Restore()
-		}
-		if n%25 == 0 { // the reader lags behind, then takes all there is
 			requireReady(t, http.StatusOK, s)
 		}
 		frame := sender.envelope("control", who[1].ID, fmt.Sprintf("live-%d", n))
@@ -384,35 +386,106 @@ func TestNothingOvertakes(t *testing.T) {
 			require.Equal(t, wire.Unavailable, got.Reason)
 		}
 	}
-	seen := make(map[string]bool)
-	var last wire.StreamID
-	for !seen[order[len(order)-1]] {
-		frame, err := reader.receive()
-		if err != nil {
-			requireClose(t, err, wire.CloseGoingAway)
-			break
-		}
-		if frame.Type == wire.ServerResumeComplete {
-			continue
-		}
-		require.False(t, seen[string(frame.Envelope)], "twice: %s", frame.Raw)
-		seen[string(frame.Envelope)] = true
-		if frame.Replay == wire.ReplayStored {
-			require.Positive(t, streamID(t, frame.StreamID).Compare(last))
-			last = streamID(t, frame.StreamID)
-		}
-	}
-	var stored []string
+	sink.sees(order[live-1])
+	require.Positive(t, sink.live, "rows came live")
+	require.Positive(t, sink.stored, "and by replay")
+
 	known := make(map[string]bool)
 	for _, frame := range order {
 		known[frame] = true
 	}
+	var stored []string
 	for _, envelope := range resumeOnce(t, s, who[1], "0").envelopes() {
 		if known[envelope] {
 			stored = append(stored, envelope)
 		}
 	}
 	require.Equal(t, order, stored, "the inbox keeps one sender's order")
+}
+
+// stalling reads an inbox over one connection after another and stands still now and then.
+type stalling struct {
+	t            *testing.T
+	seen         chan string // envelopes, in the order they came; closed at the end
+	live, stored int         // to be read when seen is closed
+	stop         context.CancelFunc
+}
+
+// stall starts one, from the beginning of the inbox.
+func stall(t *testing.T, s *testkit.Relay, who testkit.Participant) *stalling {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	r := &stalling{t: t, seen: make(chan string, 10_000), stop: stop}
+	go func() {
+		defer close(r.seen)
+		for ctx.Err() == nil {
+			conn, err := client.Dial(ctx, s.RelayURL(), client.Options{Token: who.Credential})
+			if err != nil {
+				pause(t, poll)
+				continue
+			}
+			if conn.Resume(ctx, "0", 0) == nil {
+				r.connection(ctx, conn)
+			}
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		stop()
+		for range r.seen { // until it has ended
+		}
+	})
+	return r
+}
+
+// connection reads one to its end: rows of each kind rise, and none comes both ways.
+func (r *stalling) connection(ctx context.Context, conn *client.Conn) {
+	var last [2]wire.StreamID
+	here := make(map[string]bool)
+	for n := 1; ; n++ {
+		frame, err := conn.Receive(ctx)
+		if err != nil {
+			return
+		}
+		if n%20 == 0 {
+			pause(r.t, 200*time.Millisecond)
+		}
+		if frame.Type != wire.ServerDeliver {
+			continue
+		}
+		way, count := 0, &r.stored
+		if frame.Replay == wire.ReplayLive {
+			way, count = 1, &r.live
+		}
+		id, valid := wire.ParseStreamID([]byte(frame.StreamID))
+		if !valid || id.Compare(last[way]) <= 0 || here[frame.StreamID] {
+			r.t.Errorf("replay %v: %s after %s, or twice", way == 0, frame.StreamID, last[way])
+		}
+		last[way], here[frame.StreamID] = id, true
+		*count++
+		r.seen <- string(frame.Envelope)
+	}
+}
+
+// sees waits for an envelope, and ends the reader.
+func (r *stalling) sees(envelope string) {
+	r.t.Helper()
+	late := time.After(2 * patience)
+	for {
+		select {
+		case got, open := <-r.seen:
+			require.True(r.t, open)
+			if got != envelope {
+				continue
+			}
+		case <-late:
+			require.Fail(r.t, "the last envelope does not come")
+		}
+		break
+	}
+	r.stop()
+	for range r.seen { // until it has ended
+	}
 }
 
 // A node is cut off from the broker while a participant connected to it is revoked on
