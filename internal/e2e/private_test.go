@@ -39,12 +39,13 @@ func TestPrivateMessagesAreTraced(t *testing.T) {
 	t.Parallel()
 	s := testkit.Start(t)
 	who := room(t, s, "agent", "agent", "owner", "viewer")
-	a, b := online(t, s, who[0]), online(t, s, who[1])
+	a, b, owner := online(t, s, who[0]), online(t, s, who[1]), online(t, s, who[2])
 	for _, members := range []string{`"ct":"c2VjcmV0"`, declaredFile} {
 		sent := a.envelopeWith("message", who[1].ID, "p"+members[len(members)-3:len(members)-2], members)
 		require.Contains(t, a.queued(sent, 1), who[1].ID)
 		require.Equal(t, string(sent), string(b.delivered().Envelope))
 	}
+	alive(t, a, owner) // RELAY: nothing is pushed about them, private_aside least of all
 	found := session[traces](t, s, who[2], http.MethodGet, "/traces", nil, http.StatusOK).Traces
 	require.Len(t, found, 2)
 	require.NotNil(t, found[0].File, "newest first")
@@ -85,8 +86,9 @@ func TestOtherEnvelopesLeaveNoTrace(t *testing.T) {
 	a.queued(a.envelope("message", who[2].ID, "to-a-human"), 1)
 	owner.queued(owner.envelope("message", who[0].ID, "from-a-human"), 1)
 	a.nacked(a.envelope("message", who[1].ID, "refused"), wire.PrivateRefused)
+	a.queued(a.envelopeWith("message", a.who.Room, "to-the-room", declaredFile), 2)
 	require.Empty(t, session[traces](t, s, who[2], http.MethodGet, "/traces", nil, http.StatusOK).Traces)
-	require.Len(t, resumeOnce(t, s, who[1], "0").rows, 3)
+	require.Len(t, resumeOnce(t, s, who[1], "0").rows, 4)
 	require.Len(t, resumeOnce(t, s, who[0], "0").rows, 1)
 }
 
