@@ -238,12 +238,27 @@ func (a *API) listCardEvents(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if len(events) == 0 && after > 0 {
+		if err := a.mustExist(s, after); err != nil {
+			return 0, nil, err
+		}
+	}
 	answer := BoardEvents{Events: make([]BoardEvent, 0, len(events)), NextAfter: after, More: more}
 	for i := range events {
 		answer.Events = append(answer.Events, eventAnswer(&events[i], old))
 		answer.NextAfter = events[i].Sequence
 	}
 	return http.StatusOK, answer, nil
+}
+
+// mustExist refuses a cursor beyond the last event, of another room or of a database that
+// was put back since: events that take the sequences up to it would never be read.
+func (a *API) mustExist(s *sessionRequest, after int64) error {
+	events, _, err := a.cfg.Board.BoardEvents(s.ctx, s.tenant, s.room, after-1, 1)
+	if err == nil && len(events) == 0 {
+		err = &wire.Error{Code: wire.Conflict, Detail: "this room has no event of that sequence (yet); ask with after=0"}
+	}
+	return err
 }
 
 // eventAnswer is an event as the client understands it: an old one gets a comment as a

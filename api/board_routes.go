@@ -16,6 +16,7 @@ func (a *API) boardRoutes() []route {
 		{method: http.MethodPost, path: "/v1/sessions/{id}/board/cards", access: forSession, handler: a.createCard, maxBody: maxBoardBody, doc: doc{
 			tag:     "board",
 			summary: "Make a card",
+			who:     forSenders,
 			description: "Its content is sealed and signed by the client; the relay reads nothing of it. Its first event, of type " +
 				"`created`, takes the next sequence of the room. A hint `board.update` goes to each participant, but not for an idea.\n\n" +
 				"With `event_id` and `card_id` of the client's making the same request may be sent again: the card is made once, and " +
@@ -46,6 +47,7 @@ func (a *API) boardRoutes() []route {
 		{method: http.MethodPost, path: "/v1/sessions/{id}/board/cards/{card_id}/events", access: forSession, handler: a.addCardEvent, maxBody: maxBoardBody, doc: doc{
 			tag:     "board",
 			summary: "Change a card, or comment on it",
+			who:     forSenders,
 			description: "An event raises the card's revision by one, and names the `revision` it is based on: of several that are " +
 				"based on the same one, exactly one is committed, and the others are told what the card is at. A comment has no " +
 				"`revision` and fits any. `closed` is final, but for comments. `approval` is for owner and controller. An approval and " +
@@ -74,7 +76,10 @@ func (a *API) boardRoutes() []route {
 			},
 			header: []parameter{{versionHeader, "The client's version, X.Y.Z; without it the current one.", "0.2.32"}},
 			status: http.StatusOK, answer: BoardEvents{},
-			refusals: []refusedAs{noSuchRoom},
+			refusals: []refusedAs{
+				noSuchRoom,
+				{"conflict", "`after` is beyond the room's last event: a cursor of another room, or from before a restored backup."},
+			},
 		}},
 	}
 }

@@ -293,8 +293,9 @@ func TestBoardPagesOverHTTP(t *testing.T) {
 	b := newBoards(t)
 	room := b.make(t, `{}`)
 	agent := b.member(t, room, "agent")
-	empty := b.as(t, agent, http.MethodGet, "/board/events?after=7", "")
-	require.JSONEq(t, `{"events":[],"next_after":7,"more":false}`, empty.body)
+	empty := b.as(t, agent, http.MethodGet, "/board/events?after=0", "")
+	require.JSONEq(t, `{"events":[],"next_after":0,"more":false}`, empty.body)
+	b.as(t, agent, http.MethodGet, "/board/events?after=1", "").refused(t, 409, "conflict")
 	require.JSONEq(t, `{"cards":[]}`, b.as(t, agent, http.MethodGet, "/board/cards", "").body)
 
 	const rows = 12
@@ -339,7 +340,8 @@ func TestBoardPagesOverHTTP(t *testing.T) {
 		b.as(t, agent, http.MethodGet, "/board/cards?"+query, "").refused(t, 400, "malformed_request")
 	}
 	b.as(t, agent, http.MethodGet, "/board/cards/"+ids[0]+"?x=1", "").refused(t, 400, "malformed_request")
-	require.Empty(t, b.events(t, agent, "?after=9223372036854775807").Events)
+	// FAULTS D10: a cursor from before a restored backup would skip what comes up to it.
+	b.as(t, agent, http.MethodGet, "/board/events?after=9223372036854775807", "").refused(t, 409, "conflict")
 }
 
 // RELAY, "Clients through 0.2.31 receive a card-only comment event at the same Board

@@ -95,7 +95,7 @@ func (o *described) onPage() pageOperation {
 	r := o.route
 	shown := pageOperation{
 		ID: o.OperationID, Method: r.method, Path: r.path, Summary: o.Summary, Description: o.Description,
-		Who: r.access.words(), Status: r.doc.status, Curl: o.curl(),
+		Who: r.who(), Status: r.doc.status, Curl: o.curl(),
 	}
 	for _, p := range o.Parameters {
 		shown.Parameters = append(shown.Parameters, pageMember{
@@ -121,7 +121,21 @@ func (o *described) onPage() pageOperation {
 	return shown
 }
 
-// words says who may call.
+// who says who may call.
+func (r *route) who() string {
+	if r.doc.who != "" {
+		return r.doc.who
+	}
+	return r.access.words()
+}
+
+// Who may call, where a room's endpoint does not serve everybody who may ask.
+const (
+	forSenders = "participants of the room, but viewers"
+	forOwner   = "the room's owner, and the operator"
+)
+
+// words says whom it lets in.
 func (a access) words() string {
 	switch a {
 	case forOperator:

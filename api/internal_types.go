@@ -73,7 +73,7 @@ type EnvelopeItems struct {
 	Messages []EnvelopeItem `json:"messages,omitempty"` // 1 to 512, with together at most 4 MiB of envelopes
 }
 
-// TraceItem is one trace (RELAY, "The trace carries"). Nothing of the message's content
+// TraceItem is the trace of one private message. Nothing of the message's content
 // is in it.
 type TraceItem struct {
 	TenantID  string     `json:"tenant_id"`

@@ -99,7 +99,7 @@ var tags = []documentTag{
 	{"rooms", "Rooms and who is in them, for the operator."},
 	{"participants", "What a participant has on the server, for the operator."},
 	{"credentials", "What a participant connects and calls with, for the operator."},
-	{"sessions", "A room as its participants see it. RELAY calls a room a session; its id is the `session_id` on the wire."},
+	{"sessions", "A room as its participants see it. On the wire a room is called a session: its id is the `session_id` of envelopes."},
 	{"board", "The Board of a room: cards and their events, sealed and signed by clients."},
 	{"network", "The whole relay, for the operator."},
 	{"internal", "What edge nodes ask: with their service token, from a private address."},

@@ -273,7 +273,7 @@ func TestProse(t *testing.T) {
 
 // endpointRow is a row of the table in docs/api.md.
 func endpointRow(r *route) string {
-	return "| `" + r.method + "` | `" + r.path + "` | " + r.access.words() + " | " + r.doc.summary + " |\n"
+	return "| `" + r.method + "` | `" + r.path + "` | " + r.who() + " | " + r.doc.summary + " |\n"
 }
 
 // docs/api.md has a table of all endpoints, and the limits in force.

@@ -58,6 +58,7 @@ func (r *route) bodyLimit() int64 {
 type doc struct {
 	tag         string // group on the page: rooms, sessions, board, internal, health
 	summary     string // one line
+	who         string // may call, where it is not all whom access lets in
 	description string // Markdown; limits, order, what may be repeated
 	query       []parameter
 	header      []parameter

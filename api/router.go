@@ -62,10 +62,22 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", nothingMayBeLoaded)
 	_, pattern := rt.mux.Handler(r)
 	if pattern == "" || path.Clean(r.URL.Path) != r.URL.Path || r.URL.RawPath != "" {
-		rt.finish(w, r, nil, outcome{err: &wire.Error{Code: wire.NotFound, Detail: "there is no such address"}})
+		rt.finish(w, r, nil, outcome{err: &wire.Error{Code: wire.NotFound, Detail: rt.missing(r.URL.Path)}})
 		return
 	}
 	rt.mux.ServeHTTP(w, r)
+}
+
+// missing tells whoever asks a node of another role where to go.
+func (rt *router) missing(address string) string {
+	_, hasRooms := rt.methods["/v1/rooms"]
+	switch {
+	case address == "/v1/relay":
+		return "this node takes no WebSockets: connect to a node of role edge or all"
+	case !hasRooms && strings.HasPrefix(address, "/v1/"):
+		return "this node serves no API: ask the node of role api"
+	}
+	return "there is no such address"
 }
 
 // serve answers a request whose path is known.

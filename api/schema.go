@@ -183,11 +183,14 @@ func (s *schemas) member(t reflect.Type, field reflect.StructField, options stri
 	if strings.Contains(options, "format:base64url") {
 		member.ContentEncoding = "base64url"
 	}
-	if kind, ok := member.Type.(string); ok && field.Type.Kind() == reflect.Pointer && !strings.Contains(options, "omit") {
+	if kind, ok := member.Type.(string); ok && field.Type.Kind() == reflect.Pointer && !strings.Contains(options, "omit") && field.Tag.Get("schema") != neverNull {
 		member.Type = []string{kind, "null"}
 	}
 	return member, member.constrain(field.Tag.Get("schema"))
 }
+
+// neverNull in a field's tag says that its pointer only tells whether it was there.
+const neverNull = "required"
 
 // constrain adds what a field's tag says beyond its type: a format, the values there
 // are ("a|b"), or a range ("1..500").
@@ -198,7 +201,7 @@ func (s *schema) constrain(tag string) error {
 	}
 	low, high, ranged := strings.Cut(tag, "..")
 	switch {
-	case tag == "":
+	case tag == "", tag == neverNull:
 	case ranged:
 		least, err := strconv.ParseInt(low, 10, 64)
 		if err != nil {

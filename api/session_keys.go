@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -38,6 +39,9 @@ func (a *API) allocateGeneration(r *http.Request) (int, any, error) {
 	}
 	defer leave()
 	made, err := a.cfg.Store.AllocateGeneration(s.ctx, wanted)
+	if errors.Is(err, store.ErrConflict) {
+		return 0, nil, &wire.Error{Code: wire.Conflict, Detail: "that kid was published with another session_key, or the room is archived"}
+	}
 	if err != nil {
 		return 0, nil, err
 	}

@@ -109,8 +109,10 @@ func presenceRow(participant uuid.UUID, p *cluster.Presence) PresenceRow {
 	if p == nil {
 		return row
 	}
-	rtt := p.RTT.Milliseconds()
-	row.Online, row.Node, row.Since, row.RTTMillis = true, p.Node, &p.Since, &rtt
+	row.Online, row.Node, row.Since = true, p.Node, &p.Since
+	if rtt := p.RTT.Milliseconds(); rtt > 0 { // 0 until the first pong
+		row.RTTMillis = &rtt
+	}
 	if !p.Seen.IsZero() {
 		row.SeenAt = &p.Seen
 	}

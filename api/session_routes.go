@@ -44,6 +44,7 @@ func (a *API) historyRoutes() []route {
 		{method: http.MethodPost, path: "/v1/sessions/{id}/messages", access: forSession, handler: a.sendPlain, maxBody: maxPlainBody, doc: doc{
 			tag:     "sessions",
 			summary: "Send a plaintext message in a room without encryption",
+			who:     forSenders,
 			description: "For rooms of scheme `none` only. The server makes one envelope (`enc` is `none`, `parts` as here, `data` in " +
 				"base64) and writes it into the inbox of `to`, or of everybody else. The content is in inboxes only: there is no " +
 				"history of it. Between two agents the room's policy applies, and an audit event `message.private` is committed " +
@@ -72,6 +73,7 @@ func (a *API) historyRoutes() []route {
 		{method: http.MethodGet, path: "/v1/sessions/{id}/traces", access: forSession, handler: a.listTraces, doc: doc{
 			tag:     "sessions",
 			summary: "Read the audit of private messages",
+			who:     forOwner,
 			description: "One event per private message between agents, without its content, for the room's owner. `declared` says that " +
 				"a file is what the sender declared, which may be untrue, and no declaration is not \"no file\"; `false`, that its bytes were counted.",
 			query:  listParameters("newest"),
@@ -101,6 +103,7 @@ func (a *API) rosterRoutes() []route {
 		{method: http.MethodPost, path: "/v1/sessions/{id}/sender-generations", access: forSession, handler: a.allocateGeneration, doc: doc{
 			tag:     "sessions",
 			summary: "Publish a sender key and get its generation",
+			who:     forSenders,
 			description: "Before a sender key is distributed, its sender publishes the session key that belongs to it, under a random `kid`. " +
 				"The next `gen` of this participant in this room is allocated to it. It may be repeated: a `kid` that was published " +
 				"before with the same key answers 200 with the same `gen`.",
@@ -133,6 +136,7 @@ func (a *API) noticeRoutes() []route {
 		{method: http.MethodPut, path: "/v1/sessions/{id}/rules", access: forSession, handler: a.setRule, doc: doc{
 			tag:     "sessions",
 			summary: "Give or take a right of agents",
+			who:     forOwner,
 			description: "`message.send` and `session.alert.emit`, which notices need both of; of one participant, or of whoever has no " +
 				"row of their own. In force for everything that is stored after the answer. It may be repeated.",
 			request: NewRule{}, status: http.StatusOK, answer: RuleRow{},

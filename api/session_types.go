@@ -46,7 +46,7 @@ type PresenceRow struct {
 	Online        bool       `json:"online"`
 	Node          string     `json:"node,omitzero"`
 	Since         *time.Time `json:"since,omitzero"`   // connected without a gap since
-	RTTMillis     *int64     `json:"rtt_ms,omitzero"`  // by the relay's clock
+	RTTMillis     *int64     `json:"rtt_ms,omitzero"`  // by the relay's clock, at least 1; absent before the first pong
 	SeenAt        *time.Time `json:"seen_at,omitzero"` // when its node last said so
 }
 
@@ -116,9 +116,9 @@ type Rules struct {
 
 // NewRule is the body of PUT /v1/sessions/{id}/rules.
 type NewRule struct {
-	Rule          string  `json:"rule"`
-	ParticipantID *string `json:"participant_id,omitzero"` // absent: whoever has no row of their own
-	Allowed       *bool   `json:"allowed"`
+	Rule          string  `json:"rule" schema:"message.send|session.alert.emit"`
+	ParticipantID *string `json:"participant_id,omitzero" schema:"uuid"` // absent: whoever has no row of their own
+	Allowed       *bool   `json:"allowed" schema:"required"`
 }
 
 // NewPlainMessage is the body of POST /v1/sessions/{id}/messages.

@@ -133,6 +133,6 @@ type Health struct {
 
 // Error is the body of every refusal.
 type Error struct {
-	Error  string `json:"error"` // one of wire.Codes
+	Error  string `json:"error"` // one of the codes in docs/protocol.md
 	Detail string `json:"detail,omitzero"`
 }

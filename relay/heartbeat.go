@@ -60,8 +60,8 @@ func (b *heartbeat) pong(s *session, text []byte, now time.Time) bool {
 		b.mu.Unlock()
 		return false
 	}
-	b.unheard = uint8(b.id - id) // at most maxUnheard
-	rtt := now.Sub(b.sent)
+	b.unheard = uint8(b.id - id)                  // at most maxUnheard
+	rtt := max(now.Sub(b.sent), time.Millisecond) // 0 says that it is not known yet
 	latest := id == b.id
 	b.mu.Unlock()
 	if latest {

@@ -72,7 +72,10 @@ var (
 			wire.NotFound: store.ErrNotFound, wire.Conflict: store.ErrConflict,
 		},
 	}
-	callPing = call{name: "ping", method: http.MethodGet, path: "/internal/v1/ping", status: http.StatusOK}
+	callPing = call{
+		name: "ping", method: http.MethodGet, path: "/internal/v1/ping", status: http.StatusOK,
+		refusals: map[wire.Code]error{wire.Forbidden: store.ErrForbidden},
+	}
 )
 
 // unexpected is the error of an answer that this call does not have. It says nothing of
@@ -114,6 +117,19 @@ func (s *Store) notice(ctx context.Context, to call, err error) {
 		return
 	}
 	s.cfg.Logger.InfoContext(ctx, "the API answers again", "call", to.name)
+}
+
+// noticeRefusal logs once that the API lets this node in no more, or again: nothing but
+// the operator ends that.
+func (s *Store) noticeRefusal(ctx context.Context, refused bool) {
+	if s.barred.Swap(refused) == refused {
+		return
+	}
+	if refused {
+		s.cfg.Logger.ErrorContext(ctx, errBarred.Error())
+		return
+	}
+	s.cfg.Logger.InfoContext(ctx, "the API no longer refuses this node")
 }
 
 func (s *Store) roundTrip(ctx context.Context, to call, body []byte) (answer, error) {

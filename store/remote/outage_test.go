@@ -151,10 +151,17 @@ func TestOpenAsksNothing(t *testing.T) {
 // A wrong service token is no answer about what was asked.
 func TestWrongServiceToken(t *testing.T) {
 	t.Parallel()
-	l := newLink(t, func(cfg *remote.Config) { cfg.Token, _ = store.NewToken() })
-	for call, err := range l.all(t.Context(), "m") {
-		opaque(t, err, call)
+	log := &buffer{}
+	l := newLink(t, func(cfg *remote.Config) {
+		cfg.Token, _ = store.NewToken()
+		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
+	for range 2 {
+		for call, err := range l.all(t.Context(), "m") {
+			opaque(t, err, call)
+		}
 	}
+	require.Equal(t, 1, strings.Count(log.String(), "the API refuses this node"), "the operator reads why, once")
 	rows, _, err := l.store.HistoryPage(t.Context(), l.member.Tenant, l.member.Room, store.Page{Limit: 1})
 	if err == nil { // else: not built yet
 		require.Empty(t, rows)

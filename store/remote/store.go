@@ -33,8 +33,9 @@ type Store struct {
 	messages  *batcher[store.Message]
 	traces    *batcher[store.Trace]
 
-	away atomic.Bool   // the last request got no answer
-	logs *rate.Limiter // lines about that
+	away   atomic.Bool   // the last request got no answer
+	barred atomic.Bool   // the API refused the service token
+	logs   *rate.Limiter // lines about that
 }
 
 var _ store.Edge = (*Store)(nil)
@@ -163,12 +164,20 @@ func (s *Store) Roster(ctx context.Context, tenant, room uuid.UUID) (store.Roste
 	return found.roster(tenant, room)
 }
 
+var errBarred = errors.New("the API refuses this node: its service token is not the API node's, or its address is not private")
+
 // Ping implements store.Edge: it reports whether the API answers and its store does.
 func (s *Store) Ping(ctx context.Context) error {
 	var answer pong
-	if err := s.lookUp(ctx, callPing, nil, &answer); err != nil {
+	err := s.lookUp(ctx, callPing, nil, &answer)
+	switch {
+	case errors.Is(err, store.ErrForbidden):
+		s.noticeRefusal(ctx, true)
+		return errBarred
+	case err != nil:
 		return err
 	}
+	s.noticeRefusal(ctx, false)
 	if !*answer.OK {
 		return callPing.unexpected("it answers that it is not well")
 	}
