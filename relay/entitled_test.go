@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,9 +28,30 @@ type oneInbox struct {
 	identity store.Identity
 	rows     []inbox.Row
 
-	mu     sync.Mutex // guards the following
-	roster store.Roster
-	broken error
+	unheld  atomic.Bool   // the lease is lost
+	appends atomic.Int64  // into history
+	holding chan struct{} // not nil: appends wait until it is closed
+	mu      sync.Mutex    // guards the following
+	roster  store.Roster
+	broken  error
+}
+
+func (o *oneInbox) Held() bool { return !o.unheld.Load() }
+
+func (o *oneInbox) AppendMessage(context.Context, store.Message) (store.Appended, error) {
+	n := o.appends.Add(1)
+	if o.holding != nil {
+		<-o.holding
+	}
+	return store.Appended{Duplicate: n > 1}, nil
+}
+
+func (o *oneInbox) Write(_ context.Context, m inbox.Message) ([]wire.StreamID, error) {
+	return make([]wire.StreamID, len(m.To)), nil
+}
+
+func (o *oneInbox) Complete(ctx context.Context, m inbox.Message) ([]wire.StreamID, error) {
+	return o.Write(ctx, m)
 }
 
 func (o *oneInbox) Authenticate(context.Context, store.TokenHash) (store.Identity, error) {
@@ -46,7 +68,7 @@ func (o *oneInbox) Roster(context.Context, uuid.UUID, uuid.UUID) (store.Roster, 
 func (o *oneInbox) say(err error, participants ...uuid.UUID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.broken, o.roster = err, store.Roster{}
+	o.broken, o.roster = err, store.Roster{Room: store.Room{PrivateMessages: store.PrivateAllowed}}
 	for _, id := range participants {
 		o.roster.Participants = append(o.roster.Participants, store.Participant{ID: id, Role: store.RoleAgent})
 	}
