@@ -116,14 +116,16 @@ func malformed(detail string) error {
 	return &wire.Error{Code: wire.MalformedRequest, Detail: detail}
 }
 
-func writeJSON(w http.ResponseWriter, status int, value any) {
+// encodeAnswer returns what is written of an answer, which may be bytes already.
+func encodeAnswer(value any) (answer rawAnswer, err error) {
+	if raw, ok := value.(rawAnswer); ok {
+		return raw, nil
+	}
 	data, err := json.Marshal(value, json.Deterministic(true))
 	if err != nil { // our own types: a fault of this program
-		status, data = http.StatusInternalServerError, []byte(`{"error":"internal"}`)
+		err = &wire.Error{Code: wire.Internal, Detail: "the answer could not be written"}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) // the caller may have gone
+	return rawAnswer{contentType: mediaJSON, body: append(data, '\n')}, err
 }
 
 // errorAnswer maps an error to its answer. foreign reports one that is not a refusal

@@ -3,8 +3,10 @@ package api
 import (
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
@@ -24,6 +26,7 @@ type Limits struct {
 	FailuresPerSecond int // failed authentications of one address; default 10
 	FailuresBurst     int // default five times as many
 	Requests          int // being answered at once; default 512
+	RequestsOfOne     int // of one participant at once; default 32
 	Tracked           int // tokens, and addresses, that are remembered; default 65,536
 }
 
@@ -40,6 +43,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.FailuresPerSecond, 10)
 	set(&l.FailuresBurst, 5*l.FailuresPerSecond)
 	set(&l.Requests, 512)
+	set(&l.RequestsOfOne, 32)
 	if l.Tracked <= 0 {
 		l.Tracked = 1 << 16
 	}
@@ -52,6 +56,16 @@ const (
 	limitAddress  = "address"
 	limitFailures = "failures"
 	limitRequests = "requests"
+	limitShare    = "participant"
+	limitAnswers  = "answers"
+)
+
+// Answers that wait for callers to read them. A caller may take as long as the server's
+// WriteTimeout, and an answer of many rows is held for that time.
+const (
+	smallAnswer     = 64 << 10 // up to this an answer is not counted
+	maxAnswers      = 256 << 20
+	maxAnswersOfOne = 32 << 20 // of one participant
 )
 
 // limiter holds the budgets in force.
@@ -59,7 +73,8 @@ type limiter struct {
 	tokens    *budgets[store.TokenHash] // of credentials that have authenticated
 	addresses *budgets[netip.Addr]
 	failures  *budgets[netip.Addr]
-	requests  chan struct{}      // one place for each request being answered; nil: no limit
+	requests  chan struct{} // one place for each request being answered; nil: no limit
+	shares    shares
 	refused   func(limit string) // counts
 }
 
@@ -69,6 +84,7 @@ func newLimiter(l Limits, now func() time.Time, refused func(string)) *limiter {
 		addresses: newBudgets[netip.Addr](l.AddressPerSecond, l.AddressBurst, l.Tracked, now),
 		failures:  newBudgets[netip.Addr](l.FailuresPerSecond, l.FailuresBurst, l.Tracked, now),
 		requests:  places(l.Requests),
+		shares:    shares{requests: l.RequestsOfOne, of: make(map[uuid.UUID]share)},
 		refused:   refused,
 	}
 }
@@ -80,18 +96,126 @@ func places(n int) chan struct{} {
 	return make(chan struct{}, n)
 }
 
-// enter takes a place among the requests being answered, until leave is called. What is
-// for everybody waits for nothing, and edge nodes have a bound of their own.
-func (l *limiter) enter(to *route) (leave func(), err error) {
-	if l.requests == nil || to.access == forEverybody || to.access == forService {
-		return func() {}, nil
+// visit is what one request holds of the limits, until its answer was written.
+type visit struct {
+	limits      *limiter // nil: there are none
+	place       bool     // among the requests being answered
+	participant uuid.UUID
+	counted     bool  // among the participant's
+	answer      int64 // counted bytes of the answer
+}
+
+// enter takes a place among the requests being answered. What is for everybody waits for
+// nothing, and edge nodes have a bound of their own.
+func (v *visit) enter(to *route) error {
+	if v.limits == nil || v.limits.requests == nil || to.access == forEverybody || to.access == forService {
+		return nil
 	}
 	select {
-	case l.requests <- struct{}{}:
-		return func() { <-l.requests }, nil
+	case v.limits.requests <- struct{}{}:
+		v.place = true
+		return nil
 	default:
-		l.refused(limitRequests)
-		return nil, &laterError{&wire.Error{Code: wire.Unavailable, Detail: "too many requests are being answered"}, time.Second}
+		return v.limits.busy(limitRequests, wire.Unavailable, "too many requests are being answered")
+	}
+}
+
+// by counts the request among those of its participant, so that one, who may send bodies
+// and read answers slowly, cannot take every place. The operator is none.
+func (v *visit) by(participant uuid.UUID) error {
+	if v.limits == nil || participant == uuid.Nil {
+		return nil
+	}
+	v.participant = participant
+	if v.counted = v.limits.shares.enter(participant); !v.counted {
+		return v.limits.busy(limitShare, wire.RateLimited, "too many requests of this participant are being answered")
+	}
+	return nil
+}
+
+// holds counts an answer that is about to be written. What is for everybody is one copy.
+func (v *visit) holds(size int) error {
+	if !v.place || size <= smallAnswer {
+		return nil
+	}
+	switch ofAll, ofOne := v.limits.shares.hold(v.participant, int64(size)); {
+	case !ofAll:
+		return v.limits.busy(limitAnswers, wire.Unavailable, "too many answers wait to be read")
+	case !ofOne:
+		return v.limits.busy(limitAnswers, wire.RateLimited, "too many answers to this participant wait to be read")
+	}
+	v.answer = int64(size)
+	return nil
+}
+
+// leave gives back everything.
+func (v *visit) leave() {
+	if v.place {
+		<-v.limits.requests
+	}
+	if v.counted || v.answer > 0 {
+		v.limits.shares.leave(v.participant, v.counted, v.answer)
+	}
+}
+
+func (l *limiter) busy(limit string, code wire.Code, detail string) error {
+	l.refused(limit)
+	return &laterError{&wire.Error{Code: code, Detail: detail}, time.Second}
+}
+
+// shares are what participants have under way.
+type shares struct {
+	requests int // of one participant at once; negative: no limit
+
+	mu      sync.Mutex
+	of      map[uuid.UUID]share // no empty ones; uuid.Nil is the operator
+	answers int64               // of all
+}
+
+type share struct {
+	requests int
+	answers  int64
+}
+
+func (s *shares) enter(participant uuid.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mine := s.of[participant]
+	if s.requests >= 0 && mine.requests >= s.requests {
+		return false
+	}
+	mine.requests++
+	s.of[participant] = mine
+	return true
+}
+
+// hold counts the bytes unless they are too many of all, or of one.
+func (s *shares) hold(participant uuid.UUID, size int64) (ofAll, ofOne bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mine := s.of[participant]
+	ofAll = s.answers+size <= maxAnswers
+	ofOne = participant == uuid.Nil || mine.answers+size <= maxAnswersOfOne
+	if ofAll && ofOne {
+		mine.answers += size
+		s.answers += size
+		s.of[participant] = mine
+	}
+	return ofAll, ofOne
+}
+
+func (s *shares) leave(participant uuid.UUID, counted bool, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mine := s.of[participant]
+	if counted {
+		mine.requests--
+	}
+	mine.answers -= size
+	s.answers -= size
+	s.of[participant] = mine
+	if mine == (share{}) {
+		delete(s.of, participant)
 	}
 }
 

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 // FAULTS B06: a budget forgives by time, and refused attempts use none of it.
@@ -71,4 +74,49 @@ func TestRetryAfterIsWholeSecondsAndAtLeastOne(t *testing.T) {
 		require.Equal(t, want, retryAfter(&laterError{errForbidden, wait}), wait)
 	}
 	require.Equal(t, 1, retryAfter(errForbidden))
+}
+
+// One participant, who may send bodies and read answers slowly, cannot have everything.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	refused := make(map[string]int)
+	limits := newLimiter(Limits{RequestsOfOne: 2}.withDefaults(), time.Now, func(limit string) { refused[limit]++ })
+	to := &route{access: forSession}
+	one, other := uuid.New(), uuid.New()
+	enter := func(participant uuid.UUID) (*visit, error) {
+		v := &visit{limits: limits}
+		require.NoError(t, v.enter(to))
+		return v, v.by(participant)
+	}
+	first, err := enter(one)
+	require.NoError(t, err)
+	second, err := enter(one)
+	require.NoError(t, err)
+	third, err := enter(one)
+	require.ErrorContains(t, err, string(wire.RateLimited))
+	third.leave()
+	for range 5 {
+		_, err := enter(uuid.Nil)
+		require.NoError(t, err, "the operator has no share")
+	}
+	stranger, err := enter(other)
+	require.NoError(t, err)
+
+	require.NoError(t, first.holds(smallAnswer), "is not counted")
+	require.NoError(t, first.holds(maxAnswersOfOne))
+	require.ErrorContains(t, second.holds(smallAnswer+1), string(wire.RateLimited))
+	require.NoError(t, stranger.holds(maxAnswersOfOne))
+	require.ErrorContains(t, stranger.holds(maxAnswers), string(wire.Unavailable))
+	require.NoError(t, (&visit{limits: limits}).holds(maxAnswers), "one copy, for everybody")
+	first.leave()
+	require.NoError(t, second.holds(maxAnswersOfOne))
+	again, err := enter(one)
+	require.NoError(t, err)
+	for _, v := range []*visit{second, again, stranger} {
+		v.leave()
+	}
+	require.Empty(t, limits.shares.of)
+	require.Zero(t, limits.shares.answers)
+	require.Len(t, limits.requests, 5)
+	require.Equal(t, map[string]int{limitShare: 1, limitAnswers: 2}, refused)
 }

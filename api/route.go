@@ -82,7 +82,7 @@ type refusedAs struct {
 	when string
 }
 
-// rawAnswer is an answer that is not JSON.
+// rawAnswer is an answer that is bytes already.
 type rawAnswer struct {
 	contentType string
 	body        []byte

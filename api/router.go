@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", nothingMayBeLoaded)
 	_, pattern := rt.mux.Handler(r)
 	if pattern == "" || path.Clean(r.URL.Path) != r.URL.Path || r.URL.RawPath != "" {
-		rt.finish(w, r, nil, outcome{err: &wire.Error{Code: wire.NotFound, Detail: rt.missing(r.URL.Path)}})
+		rt.finish(w, r, nil, &visit{}, outcome{err: &wire.Error{Code: wire.NotFound, Detail: rt.missing(r.URL.Path)}})
 		return
 	}
 	rt.mux.ServeHTTP(w, r)
@@ -90,10 +91,12 @@ func (rt *router) serve(w http.ResponseWriter, r *http.Request, methods map[stri
 	if to == nil {
 		allow := allowedMethods(methods)
 		w.Header().Set("Allow", allow)
-		rt.finish(w, r, nil, outcome{err: &wire.Error{Code: wire.MethodNotAllowed, Detail: "allowed: " + allow}})
+		rt.finish(w, r, nil, &visit{}, outcome{err: &wire.Error{Code: wire.MethodNotAllowed, Detail: "allowed: " + allow}})
 		return
 	}
-	rt.finish(w, r, to, rt.call(w, r, to))
+	v := &visit{limits: rt.limits}
+	defer v.leave()
+	rt.finish(w, r, to, v, rt.call(w, r, to, v))
 }
 
 // outcome is what became of a request.
@@ -105,7 +108,7 @@ type outcome struct {
 }
 
 // call turns a panic into an answer: a fault in one request ends only that one.
-func (rt *router) call(w http.ResponseWriter, r *http.Request, to *route) (o outcome) {
+func (rt *router) call(w http.ResponseWriter, r *http.Request, to *route, v *visit) (o outcome) {
 	began := time.Now()
 	defer func() {
 		if value := recover(); value != nil {
@@ -115,15 +118,14 @@ func (rt *router) call(w http.ResponseWriter, r *http.Request, to *route) (o out
 		}
 		o.took = time.Since(began)
 	}()
-	if rt.limits != nil {
-		leave, err := rt.limits.enter(to)
-		if err != nil {
-			return outcome{err: err}
-		}
-		defer leave()
+	if err := v.enter(to); err != nil {
+		return outcome{err: err}
 	}
 	r, err := rt.guard(r, to)
 	if err != nil {
+		return outcome{err: err}
+	}
+	if err := v.by(callerOf(r.Context()).identity.Participant); err != nil {
 		return outcome{err: err}
 	}
 	if err := limitBody(w, r, to); err != nil {
@@ -167,24 +169,25 @@ func allowedMethods(methods map[string]*route) string {
 }
 
 // finish writes the answer, and counts it.
-func (rt *router) finish(w http.ResponseWriter, r *http.Request, to *route, o outcome) {
-	status, answer, code := o.status, o.answer, ""
-	if o.err != nil {
+func (rt *router) finish(w http.ResponseWriter, r *http.Request, to *route, v *visit, o outcome) {
+	status, code := o.status, ""
+	answer, err := encodeAnswer(o.answer)
+	if err = cmp.Or(o.err, err); err == nil {
+		err = v.holds(len(answer.body))
+	}
+	if err != nil {
 		var body Error
-		status, body = rt.refusal(w, r, o.err)
-		answer, code = body, body.Error
+		status, body = rt.refusal(w, r, err)
+		answer, _ = encodeAnswer(body) // two strings
+		code = body.Error
 	}
 	rt.api.metrics.observe(to, status, code, o.took)
-	if raw, ok := answer.(rawAnswer); ok {
-		w.Header().Set("Content-Type", raw.contentType)
-		if raw.policy != "" {
-			w.Header().Set("Content-Security-Policy", raw.policy)
-		}
-		w.WriteHeader(status)
-		_, _ = w.Write(raw.body) // the caller may have gone
-		return
+	w.Header().Set("Content-Type", answer.contentType)
+	if answer.policy != "" {
+		w.Header().Set("Content-Security-Policy", answer.policy)
 	}
-	writeJSON(w, status, answer)
+	w.WriteHeader(status)
+	_, _ = w.Write(answer.body) // the caller may have gone
 }
 
 // refusal is the answer that an error becomes. What is not a refusal is logged.

@@ -74,13 +74,13 @@ func (n *Node) startWeb(context.Context) error {
 		return err
 	}
 	if n.web.private != nil {
-		n.serve("metrics listener", n.web.private, n.private())
+		n.serve("metrics listener", n.web.private, api.Server(n.private(), n.log))
 	}
 	if err := n.writeSummary(); err != nil {
 		return err
 	}
 	// Last, because what sees /readyz answer uses the rest at once.
-	n.serve("public listener", n.web.public, public)
+	n.serve("public listener", n.web.public, n.publicServer(public))
 	return nil
 }
 
@@ -99,7 +99,7 @@ func (n *Node) startAPI(public *http.ServeMux) error {
 	if err != nil {
 		return err
 	}
-	n.serve("operator socket", socket, service.Socket())
+	n.serve("operator socket", socket, api.Server(service.Socket(), n.log))
 	public.Handle("/", service.Public())
 	return nil
 }
@@ -142,8 +142,7 @@ func (n *Node) newAPI() (*api.API, error) {
 const drainTimeout = 3 * time.Second
 
 // serve runs one HTTP server until the node closes.
-func (n *Node) serve(name string, listener net.Listener, handler http.Handler) {
-	server := api.Server(handler, n.log)
+func (n *Node) serve(name string, listener net.Listener, server *http.Server) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -162,6 +161,21 @@ func (n *Node) serve(name string, listener net.Listener, handler http.Handler) {
 		return server.Close()
 	})
 }
+
+// publicServer is for everybody who can reach it, so it bounds what they hold open.
+func (n *Node) publicServer(handler http.Handler) *http.Server {
+	server := api.Server(handler, n.log)
+	webSockets := func() int { return 0 }
+	if n.front != nil {
+		webSockets = n.front.Connections
+	}
+	server.ConnState = newConnections(cmp.Or(n.cfg.AddressConns, defaultAddressConns),
+		func() int { return filesForHTTP(webSockets()) }, n.registry).changed
+	return server
+}
+
+// defaultAddressConns is the front's, too.
+const defaultAddressConns = 256
 
 // private serves metrics and profiles; its address is never a public one by default.
 func (n *Node) private() http.Handler {

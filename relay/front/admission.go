@@ -37,7 +37,7 @@ var refusals = [...]refusal{
 
 // admit counts a new connection of addr, or returns why it may not be.
 func (a *admission) admit(addr netip.Addr) refusal {
-	key := countedAddr(addr)
+	key := CountedAddr(addr)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -68,11 +68,17 @@ func (a *admission) release(addr netip.Addr, authenticated bool) {
 }
 
 func (a *admission) leavePreAuth(addr netip.Addr) {
-	key := countedAddr(addr)
+	key := CountedAddr(addr)
 	a.pre--
 	if a.preAuth[key]--; a.preAuth[key] <= 0 {
 		delete(a.preAuth, key)
 	}
+}
+
+// Connections reports how many upgraded connections there are.
+func (f *Front) Connections() int {
+	preAuth, authenticated := f.admission.counts()
+	return preAuth + authenticated
 }
 
 // counts reports the connections before and after authentication.
@@ -82,9 +88,9 @@ func (a *admission) counts() (preAuth, authenticated int) {
 	return a.pre, a.conns - a.pre
 }
 
-// countedAddr is what one client can hardly have many of: an IPv4 address, or an
+// CountedAddr is what one client can hardly have many of: an IPv4 address, or an
 // IPv6 /64 network.
-func countedAddr(addr netip.Addr) netip.Addr {
+func CountedAddr(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap().WithZone("")
 	if addr.Is6() {
 		if network, err := addr.Prefix(64); err == nil {

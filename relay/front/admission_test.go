@@ -17,7 +17,7 @@ func TestCountedAddr(t *testing.T) {
 		"fe80::1%eth0":              "fe80::",
 		"2001:db8:1:3:ffff:ffff::1": "2001:db8:1:3::",
 	} {
-		require.Equal(t, netip.MustParseAddr(want), countedAddr(netip.MustParseAddr(addr)), addr)
+		require.Equal(t, netip.MustParseAddr(want), CountedAddr(netip.MustParseAddr(addr)), addr)
 	}
 }
 

@@ -52,7 +52,8 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.HelloTimeout, wire.HelloTimeout)
 	setDefault(&l.MessageTimeout, 10*time.Second)
 	setDefault(&l.CloseTimeout, 1500*time.Millisecond)
-	setDefault(&l.Conns, maxConns())
+	webSockets, _ := OpenFiles()
+	setDefault(&l.Conns, webSockets)
 	return l
 }
 

@@ -447,13 +447,14 @@ func (p *poller) free(c *conn) {
 	c.goneLocked()
 }
 
-// maxConns is how many connections the open-files limit allows beside the files
-// and connections of everything else in the process.
-func maxConns() int {
+// OpenFiles shares the open-files limit out: so many may be WebSockets, and the rest is
+// for the files and connections of everything else in the process.
+func OpenFiles() (webSockets, reserve int) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 512
+		return 512, 128
 	}
 	files := int(min(limit.Cur, 1<<30))
-	return max(files-min(1024, files/4), 1)
+	reserve = min(1024, files/4)
+	return max(files-reserve, 1), reserve
 }

@@ -20,5 +20,5 @@ func (p *poller) tune(net.Conn)  {}
 
 func (p *poller) attach(*conn, *net.TCPConn) error { return errors.ErrUnsupported }
 
-// maxConns is a guess: the open-files limit cannot be asked for everywhere.
-func maxConns() int { return 4096 }
+// OpenFiles is a guess: the open-files limit cannot be asked for everywhere.
+func OpenFiles() (webSockets, reserve int) { return 4096, 1024 }
