@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -115,28 +116,33 @@ func TestTablesChangeUnderTraffic(t *testing.T) {
 				default:
 					do(n)
 					rounds[i].Add(1)
+					pause(t, 50*time.Millisecond) // requests of a credential are limited
 				}
 			}
 		})
 	}
 	a, b, c := connect(t, s, who[0]), connect(t, s, who[1]), connect(t, s, who[2])
+	owners := []testkit.Participant{who[3], who[3], who[3]}
+	for i := range owners {
+		owners[i].Credential = s.Mint(t, who[3], "session", time.Hour)
+	}
 	keep(0, func(n int) { a.queued(a.envelope("message", a.who.Room, fmt.Sprintf("m-%d", n)), 3) })
 	keep(1, func(n int) {
 		if n < 20 { // of one sender, unexpired
 			b.queued(b.fresh(fmt.Sprintf("n-%d", n), gen), 3)
 		}
-		session[any](t, s, who[3], http.MethodGet, "/notices?limit=5", nil, http.StatusOK)
-		session[any](t, s, who[3], http.MethodGet, "/participants", nil, http.StatusOK)
+		session[any](t, s, owners[0], http.MethodGet, "/notices?limit=5", nil, http.StatusOK)
+		session[any](t, s, owners[0], http.MethodGet, "/participants", nil, http.StatusOK)
 	})
 	keep(2, func(n int) {
 		c.queued(c.envelope("message", who[0].ID, fmt.Sprintf("p-%d", n)), 1)
-		session[any](t, s, who[3], http.MethodGet, "/history?limit=5", nil, http.StatusOK)
-		session[any](t, s, who[3], http.MethodGet, "/traces?limit=5", nil, http.StatusOK)
+		session[any](t, s, owners[1], http.MethodGet, "/history?limit=5", nil, http.StatusOK)
+		session[any](t, s, owners[1], http.MethodGet, "/traces?limit=5", nil, http.StatusOK)
 	})
 	keep(3, func(int) {
-		comment(t, s, who[3], card.CardID)
-		session[any](t, s, who[3], http.MethodGet, "/board/cards", nil, http.StatusOK)
-		connect(t, s, who[3]).leave()
+		comment(t, s, owners[2], card.CardID)
+		session[any](t, s, owners[2], http.MethodGet, "/board/cards", nil, http.StatusOK)
+		connect(t, s, owners[2]).leave()
 	})
 	more := func(n int64) {
 		t.Helper()

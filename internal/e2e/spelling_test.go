@@ -58,9 +58,9 @@ func TestMembersTwice(t *testing.T) {
 	who := room(t, s, "agent", "agent", "owner")
 	gen := generation(t, s, who[0], 1)
 	a := connect(t, s, who[0])
-	message := func(old, new string) []byte {
+	message := func(before, after string) []byte {
 		return bytes.Replace(a.envelopeWith("message", a.who.Room, "twice", `"ct":"QQ==","file":{"name":"a","mimeType":"b","sizeBytes":1}`),
-			[]byte(old), []byte(new), 1)
+			[]byte(before), []byte(after), 1)
 	}
 	id := `"session_id":"` + a.who.Room + `"`
 	const file = `"file":{"name":"a","mimeType":"b","sizeBytes":1}`
