@@ -121,6 +121,18 @@ func (s *socket) next(t *testing.T) wire.ServerFrame {
 	}
 }
 
+// ended is the code of the close that must come.
+func (s *socket) ended(t *testing.T) wire.CloseCode {
+	t.Helper()
+	select {
+	case code := <-s.closed:
+		return code
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the connection stays open")
+		return 0
+	}
+}
+
 const hint = `{"event_id":"01890a5d-ac96-774b-bcce-b302099a8057","card_id":"01890a5d-ac96-774b-bcce-b302099a8058","revision":%d}`
 
 func hintRow(sequence uint64) inbox.Row {
@@ -198,7 +210,7 @@ func TestReplayWithoutARosterEnds(t *testing.T) {
 	s, p := greetedSocket(t, r)
 	o.say(errors.New("down"))
 	p.Message(wire.AppendResume(nil, "0", 0))
-	require.Equal(t, wire.CloseGoingAway, <-s.closed)
+	require.Equal(t, wire.CloseGoingAway, s.ended(t))
 	require.Empty(t, s.frames)
 }
 

@@ -42,14 +42,14 @@ func TestNothingWithoutALease(t *testing.T) {
 	late := &socket{frames: make(chan string, 1), closed: make(chan wire.CloseCode, 1)}
 	token, _ := store.NewToken()
 	r.Open(late).Message(wire.AppendHello(nil, token, false))
-	require.Equal(t, wire.CloseQuota, <-late.closed)
+	require.Equal(t, wire.CloseQuota, late.ended(t))
 	require.Empty(t, late.frames)
 
 	r.Deliver(&inbox.Live{
 		Room: o.identity.Room, Kind: inbox.RowEnvelope, Payload: []byte(`{}`),
 		Copies: []inbox.Copy{{Participant: o.identity.Participant, ID: wire.StreamID{Incarnation: 1, Sequence: 1}}},
 	})
-	require.Equal(t, wire.CloseGoingAway, <-s.closed)
+	require.Equal(t, wire.CloseGoingAway, s.ended(t))
 	require.Empty(t, s.frames)
 }
 
