@@ -28,6 +28,8 @@ type oneInbox struct {
 	identity store.Identity
 	rows     []inbox.Row
 
+	duringBounds func() // once: what happens after the bounds were read and before they are known
+
 	unheld  atomic.Bool   // the lease is lost
 	appends atomic.Int64  // into history
 	holding chan struct{} // not nil: appends wait until it is closed
@@ -79,7 +81,11 @@ func (o *oneInbox) Leave(uuid.UUID)                       {}
 
 func (o *oneInbox) Bounds(context.Context, uuid.UUID, uuid.UUID) (inbox.Bounds, error) {
 	n := uint64(len(o.rows))
-	return inbox.Bounds{Incarnation: 1, StreamFirst: 1, StreamLast: n, Oldest: 1, Newest: n}, nil
+	if during := o.duringBounds; during != nil {
+		o.duringBounds = nil
+		during()
+	}
+	return inbox.Bounds{Incarnation: 1, StreamFirst: 1, StreamLast: n, Oldest: min(n, 1), Newest: n}, nil
 }
 
 func (o *oneInbox) Read(_ context.Context, _, _ uuid.UUID, after, upto uint64, limit int) ([]inbox.Row, bool, error) {
