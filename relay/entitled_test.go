@@ -30,12 +30,22 @@ type oneInbox struct {
 
 	duringBounds func() // once: what happens after the bounds were read and before they are known
 
+	revoked atomic.Bool   // the credential is not valid any more
 	unheld  atomic.Bool   // the lease is lost
 	appends atomic.Int64  // into history
 	holding chan struct{} // not nil: appends wait until it is closed
 	mu      sync.Mutex    // guards the following
 	roster  store.Roster
 	broken  error
+}
+
+func (o *oneInbox) ValidCredentials(_ context.Context, _ uuid.UUID, ids []uuid.UUID) ([]uuid.UUID, error) {
+	if o.revoked.Load() {
+		ids = nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return ids, o.broken
 }
 
 func (o *oneInbox) Held() bool { return !o.unheld.Load() }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -98,4 +99,22 @@ func TestTwinsAreStoredOneAfterTheOther(t *testing.T) {
 	require.Equal(t, wire.ServerQueued, one.next(t).Type)
 	require.Equal(t, wire.ServerQueued, two.next(t).Type)
 	require.EqualValues(t, 2, o.appends.Load())
+}
+
+// DESIGN section 6, "Freshness": credentials are asked for again now and then, so that a
+// connection whose revocation was announced to nobody ends; a database that does not answer
+// ends none (FAULTS H06).
+func TestCredentialsAreCheckedAgain(t *testing.T) {
+	t.Parallel()
+	o, r := newOneInbox(t)
+	s, _ := greetedSocket(t, r)
+	r.Resync()
+	require.Empty(t, s.closed)
+	o.revoked.Store(true)
+	o.say(errors.New("down"))
+	r.Resync()
+	require.Empty(t, s.closed, "not known")
+	o.say(nil)
+	r.Resync()
+	require.Equal(t, wire.CloseAuth, s.ended(t))
 }
