@@ -92,12 +92,31 @@ func TestTokenInAnAddressGivesNoAccess(t *testing.T) {
 	mine := "/v1/sessions/" + room.ID + "/participants?"
 	for _, query := range []string{
 		"token=" + agent.Credential, "access_token=" + agent.Credential, "x=1&cursor=" + agent.Credential, agent.Credential, "a=" + s.token,
+		"a;b=" + agent.Credential, "a=Bearer%20" + agent.Credential, "%zz&a=" + agent.Credential,
 	} {
 		s.as(t, agent.Credential, http.MethodGet, mine+query).refused(t, 401, "unauthorized")
 		send(t, s.public, http.MethodGet, mine+query, "").refused(t, 401, "unauthorized")
 		s.send(t, http.MethodGet, "/v1/freeze?"+query, "").refused(t, 401, "unauthorized")
 	}
 	require.NotContains(t, s.log.String(), agent.Credential)
+	other, _ := store.NewToken()
+	history := "/v1/sessions/" + room.ID + "/history?message_id="
+	s.as(t, agent.Credential, http.MethodGet, history+other).refused(t, 404, "not_found")
+	s.as(t, agent.Credential, http.MethodGet, history+agent.Credential).refused(t, 401, "unauthorized")
+}
+
+// A query has none but the members that the reference names, whatever the method: a
+// request that says more than is understood is not half obeyed.
+func TestQueryThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	room := s.room(t)
+	for _, query := range []string{"a=b", "dry_run=true", "a;b", "%zz", "limit=1"} {
+		s.send(t, http.MethodPost, "/v1/rooms?"+query, "{}").refused(t, 400, "malformed_request")
+		s.send(t, http.MethodPut, "/v1/freeze?"+query, `{"frozen":true}`).refused(t, 400, "malformed_request")
+		s.send(t, http.MethodDelete, "/v1/rooms/"+room.ID+"/members/"+room.ID+"?"+query, "").refused(t, 400, "malformed_request")
+	}
+	require.Equal(t, http.StatusOK, send(t, s.public, http.MethodGet, "/healthz?at=1", "").status)
 }
 
 // Frozen, no credential gives access; the operator's endpoints go on.

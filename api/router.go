@@ -128,6 +128,9 @@ func (rt *router) call(w http.ResponseWriter, r *http.Request, to *route, v *vis
 	if err := v.by(callerOf(r.Context()).identity.Participant); err != nil {
 		return outcome{err: err}
 	}
+	if err := to.checkQuery(r); err != nil {
+		return outcome{err: err}
+	}
 	if err := limitBody(w, r, to); err != nil {
 		return outcome{err: err}
 	}
@@ -154,6 +157,20 @@ func limitBody(w http.ResponseWriter, r *http.Request, to *route) error {
 		return noBody(r)
 	}
 	return nil
+}
+
+// checkQuery refuses a query with members that the endpoint does not name. Health and
+// reference take any: what asks for them may add some to get round a cache.
+func (to *route) checkQuery(r *http.Request) error {
+	if r.URL.RawQuery == "" || to.access == forEverybody {
+		return nil
+	}
+	known := make([]string, 0, len(to.doc.query))
+	for _, p := range to.doc.query {
+		known = append(known, p.name)
+	}
+	_, err := readQuery(r, known...)
+	return err
 }
 
 func allowedMethods(methods map[string]*route) string {

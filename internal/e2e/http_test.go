@@ -45,3 +45,21 @@ func session[T any](t *testing.T, s *testkit.Relay, who testkit.Participant, met
 	require.NoError(t, json.Unmarshal(data, &answer), "%s", data)
 	return answer
 }
+
+// docs/api.md: an address has one spelling, and none is redirected to another.
+func TestAddressesHaveOneSpelling(t *testing.T) {
+	t.Parallel()
+	s := unlimited(t)
+	for _, path := range []string{"/v1/../v1/relay", "//v1/relay", "/v1/rel%61y", "/v1/relay/", "//healthz", "/v1/./freeze", "/v1/x/../freeze"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL(), http.NoBody)
+		require.NoError(t, err)
+		request.URL.Opaque = path
+		response, err := http.DefaultTransport.RoundTrip(request)
+		require.NoError(t, err)
+		answer, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusNotFound, response.StatusCode, path)
+		require.Contains(t, string(answer), `"error":"not_found"`, path)
+	}
+}

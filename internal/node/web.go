@@ -66,11 +66,8 @@ func closeListener(l net.Listener) func(context.Context) error {
 
 // startWeb begins to serve. Everything is up, so the first answer of /readyz is true.
 func (n *Node) startWeb(context.Context) error {
-	public := http.NewServeMux()
-	if n.front != nil {
-		public.Handle("/v1/relay", n.front)
-	}
-	if err := n.startAPI(public); err != nil {
+	public, err := n.startAPI()
+	if err != nil {
 		return err
 	}
 	if n.web.private != nil {
@@ -80,28 +77,41 @@ func (n *Node) startWeb(context.Context) error {
 		return err
 	}
 	// Last, because what sees /readyz answer uses the rest at once.
-	n.serve("public listener", n.web.public, n.publicServer(public))
+	n.serve("public listener", n.web.public, n.publicServer(n.withFront(public)))
 	return nil
 }
 
 // startAPI adds the API to the public listener and serves it to operators on the socket.
 // An edge tells its health only.
-func (n *Node) startAPI(public *http.ServeMux) error {
+func (n *Node) startAPI() (public http.Handler, err error) {
 	if n.cfg.Role == RoleEdge {
-		public.Handle("/", api.HealthOnly(n.checks(), n.log))
-		return nil
+		return api.HealthOnly(n.checks(), n.log), nil
 	}
 	service, err := n.newAPI()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	socket, err := api.ListenSocket(filepath.Join(n.cfg.Data, api.SocketFile))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n.serve("operator socket", socket, api.Server(service.Socket(), n.log))
-	public.Handle("/", service.Public())
-	return nil
+	return service.Public(), nil
+}
+
+// withFront hands the WebSocket's one address to the front. It is no ServeMux, which
+// would redirect other spellings of an address.
+func (n *Node) withFront(rest http.Handler) http.Handler {
+	if n.front == nil {
+		return rest
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/relay" && r.URL.RawPath == "" {
+			n.front.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	})
 }
 
 func (n *Node) newAPI() (*api.API, error) {
