@@ -54,7 +54,7 @@ func (a *API) guardPublic(r *http.Request, to *route) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.asParticipant(r, identity)
+	return a.asParticipant(r, identity, token)
 }
 
 // bearer reads the request's one token, in its one text form.
@@ -149,7 +149,7 @@ func (a *API) authenticate(r *http.Request, from netip.Addr, token store.TokenHa
 
 // asParticipant names the credential's participant as the caller. It opens its own
 // room, and any other does not exist for it.
-func (*API) asParticipant(r *http.Request, identity store.Identity) (*http.Request, error) {
+func (*API) asParticipant(r *http.Request, identity store.Identity, token store.TokenHash) (*http.Request, error) {
 	room, err := pathID(r, "id")
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (*API) asParticipant(r *http.Request, identity store.Identity) (*http.Reque
 	if identity.Frozen {
 		return nil, &wire.Error{Code: wire.Unavailable, Detail: "the network is frozen"}
 	}
-	return withCaller(r, caller{tenant: identity.Tenant, identity: identity}), nil
+	return withCaller(r, caller{tenant: identity.Tenant, identity: identity, token: token}), nil
 }
 
 func withCaller(r *http.Request, who caller) *http.Request {

@@ -22,7 +22,8 @@ const (
 type caller struct {
 	tenant   uuid.UUID
 	operator bool
-	identity store.Identity // zero for the operator
+	identity store.Identity  // zero for the operator
+	token    store.TokenHash // of identity's credential
 }
 
 type callerKey struct{}

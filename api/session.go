@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -81,18 +82,13 @@ func (s *sessionRequest) enter() (leave func(), err error) {
 }
 
 func (s *sessionRequest) stillAllowed() error {
-	valid, err := s.api.cfg.Store.ValidCredentials(s.ctx, s.tenant, []uuid.UUID{s.who.identity.Credential})
-	if err != nil {
-		return err
-	}
-	if len(valid) != 1 {
+	now, err := s.api.cfg.Store.Authenticate(s.ctx, s.who.token)
+	switch {
+	case errors.Is(err, store.ErrUnauthenticated):
 		return unauthorized(forSession)
-	}
-	frozen, err := s.api.cfg.Store.Frozen(s.ctx, s.tenant)
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if frozen {
+	case now.Frozen:
 		return unavailable("the network is frozen")
 	}
 	return nil
