@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"os/signal"
@@ -174,7 +175,7 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	if c.TLSCert != "" {
 		socket, web = "wss", "https"
 	}
-	address := n.Addr().String()
+	address := from(n.Addr(), "127.0.0.1")
 	var b strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&b, "  %-10s %s\n", name, value) }
 	fmt.Fprintf(&b, "Peer Relay %s %s after %s.\n\n", version, started[n.Role()], took.Round(10*time.Millisecond))
@@ -183,6 +184,7 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	}
 	if n.Role() != node.RoleEdge {
 		line("API", (&url.URL{Scheme: web, Host: address, Path: "/v1/"}).String())
+		line("Reference", (&url.URL{Scheme: web, Host: address, Path: "/docs"}).String())
 	}
 	if metrics := n.MetricsAddr(); metrics != nil {
 		line("Metrics", (&url.URL{Scheme: "http", Host: metrics.String(), Path: "/metrics"}).String())
@@ -197,7 +199,20 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	if n.Role() == node.RoleAPI {
 		c.edgeHints(&b, n, web)
 	}
+	if n.Role() == node.RoleEdge {
+		fmt.Fprintf(&b, "\nNext, in another terminal, whether it reaches the API and NATS:\n\n  %s --data %s doctor\n\n", program(), n.Data())
+	}
 	_, _ = io.WriteString(w, b.String())
+}
+
+// from is a listener's address as one connects to it: where it is every address of the
+// machine, that is a name for the machine.
+func from(listening net.Addr, machine string) string {
+	tcp, ok := listening.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return listening.String()
+	}
+	return net.JoinHostPort(machine, strconv.Itoa(tcp.Port))
 }
 
 // started is what is true of a role when its process has come up: an edge may still wait
@@ -215,8 +230,18 @@ func (c *ServeCmd) edgeHints(b *strings.Builder, n *node.Node, web string) {
 		flags = "--nats-context EDGE.json --nats-replicas " + strconv.Itoa(c.NATSReplicas)
 	}
 	fmt.Fprintf(b, "\nEdges join with (copy the files to where they run):\n\n")
-	fmt.Fprintf(b, "  relay serve --role edge --data ./edge-data --api-url %s://%s %s --service-token-file %s\n\n",
-		web, n.Addr(), flags, n.ServiceTokenFile())
+	fmt.Fprintf(b, "  relay serve --role edge --data ./edge-data --api-url %s://%s %s --service-token-file %s\n",
+		web, from(n.Addr(), "THIS_MACHINE"), flags, n.ServiceTokenFile())
+	fmt.Fprintf(b, "\nOperator commands are typed here:\n\n  %s --data %s room create\n\n", program(), n.Data())
+}
+
+// program is this program as it is typed.
+func program() string {
+	const built = "bin/relay"
+	if strings.HasSuffix(os.Args[0], built) {
+		return built
+	}
+	return os.Args[0]
 }
 
 // next says what to type next.
@@ -225,12 +250,8 @@ func (*ServeCmd) next(b *strings.Builder, n *node.Node, socket string) {
 	if relative, err := filepath.Abs("relay-data"); err != nil || relative != n.Data() {
 		data = " --data " + n.Data()
 	}
-	program := "bin/relay"
-	if !strings.HasSuffix(os.Args[0], program) {
-		program = os.Args[0]
-	}
 	fmt.Fprintf(b, "\nNext, in another terminal:\n\n")
-	fmt.Fprintf(b, "  %s%s room create\n", program, data)
-	fmt.Fprintf(b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program, data)
-	fmt.Fprintf(b, "  bin/peer listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, n.Addr())
+	fmt.Fprintf(b, "  %s%s room create\n", program(), data)
+	fmt.Fprintf(b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program(), data)
+	fmt.Fprintf(b, "  bin/peer listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, from(n.Addr(), "127.0.0.1"))
 }

@@ -126,7 +126,7 @@ func (s *Store) noticeRefusal(ctx context.Context, refused bool) {
 		return
 	}
 	if refused {
-		s.cfg.Logger.ErrorContext(ctx, errBarred.Error())
+		s.cfg.Logger.ErrorContext(ctx, barred)
 		return
 	}
 	s.cfg.Logger.InfoContext(ctx, "the API no longer refuses this node")

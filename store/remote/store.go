@@ -164,7 +164,9 @@ func (s *Store) Roster(ctx context.Context, tenant, room uuid.UUID) (store.Roste
 	return found.roster(tenant, room)
 }
 
-var errBarred = errors.New("the API refuses this node: its service token is not the API node's, or its address is not private")
+const barred = "the API refuses this node: its service token is not the API node's, or its address is not private"
+
+var errBarred = errors.New(barred)
 
 // Ping implements store.Edge: it reports whether the API answers and its store does.
 func (s *Store) Ping(ctx context.Context) error {
