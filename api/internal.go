@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,7 +45,7 @@ func (a *API) authorizeService(r *http.Request) error {
 	want := a.cfg.ServiceToken
 	given, ok := bearer(r)
 	same := subtle.ConstantTimeCompare(given[:], want[:]) == 1
-	if !ok || !same || want == (store.TokenHash{}) || !nearby(r) || forwarded(r.Header) {
+	if !ok || !same || want == (store.TokenHash{}) || !nearby(r) || forwarded(r) {
 		return errForbidden
 	}
 	return nil
@@ -59,14 +60,18 @@ func nearby(r *http.Request) bool {
 	return address.IsLoopback() || address.IsPrivate() || address.IsLinkLocalUnicast()
 }
 
-func forwarded(h http.Header) bool {
-	for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "Via"} {
-		if len(h.Values(name)) > 0 {
+// forwarded reports a request that shows that it came through a proxy: by what proxies
+// add, or by HTTP/1.0, which some speak and no edge node does.
+func forwarded(r *http.Request) bool {
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Forwarded-") || slices.Contains(proxyHeaders[:], name) {
 			return true
 		}
 	}
-	return false
+	return !r.ProtoAtLeast(1, 1)
 }
+
+var proxyHeaders = [...]string{"Forwarded", "Via", "X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip"}
 
 // bounded runs h while the limits have room for it, and not longer than a request may
 // take.

@@ -192,11 +192,12 @@ func TestOnlyEdgeNodesPass(t *testing.T) {
 	} {
 		refused(address, n, func(r *http.Request) { r.RemoteAddr = address })
 	}
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "Via", "x-forwarded-for"} {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "Via", "x-forwarded-for", "X-Forwarded-Host", "X-Real-IP", "CF-Connecting-IP"} {
 		for _, value := range []string{"", "127.0.0.1", "for=127.0.0.1"} {
 			refused(name, n, func(r *http.Request) { r.Header.Set(name, value) })
 		}
 	}
+	refused("HTTP/1.0", n, func(r *http.Request) { r.ProtoMajor, r.ProtoMinor = 1, 0 })
 	other, _ := store.NewToken()
 	for name, value := range map[string]string{
 		"no token": "", "no scheme": n.token, "another scheme": "Basic " + n.token, "another token": "Bearer " + other,
