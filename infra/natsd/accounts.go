@@ -52,9 +52,10 @@ const liveSubjects = "live.>"
 const maxConsumers = 32
 
 // What user edge may do in account RELAY: write inboxes and read them, keep the streams and
-// buckets as the relay declares them, hold a lease, and hear the others. It can neither
-// remove a stream or its rows as a whole, nor make consumers, nor announce a change: that
-// is the business of nodes that have the database.
+// buckets as the relay declares them, hold a lease, and hear the others. It cannot
+// delete or purge a stream, nor make consumers, nor announce a change: that is the business
+// of nodes that have the database. This bounds mistakes; who means harm can still change
+// what a stream keeps, so whoever holds this password is trusted (docs/operations.md).
 var (
 	edgePublish = []string{
 		"inbox.>", liveSubjects, "_INBOX.>", "$KV.nodes.>", "$KV.presence.>",
