@@ -24,9 +24,11 @@ func TestWelcome(t *testing.T) {
 	greeted.write(hello(who[0].Credential))
 	require.JSONEq(t, fmt.Sprintf(`{"type":"welcome","participant_id":%q,"session_id":%q}`, who[0].ID, who[0].Room), string(greeted.next().Raw))
 
-	deaf, other := connect(t, s, who[1]), connect(t, s, who[0])
+	deaf, follows, other := connect(t, s, who[1]), online(t, s, who[1]), connect(t, s, who[0])
 	for n := range 3 {
-		other.queued(other.envelope("control", who[1].ID, fmt.Sprintf("before-%d", n)), 1)
+		sent := other.envelope("control", who[1].ID, fmt.Sprintf("before-%d", n))
+		other.queued(sent, 1)
+		require.Equal(t, string(sent), string(follows.delivered().Envelope), "another connection of the same participant")
 	}
 	sent := deaf.envelope("control", who[0].ID, "reply")
 	require.Contains(t, deaf.queued(sent, 1), who[0].ID, "the first frame after welcome is the verdict, and no delivery")
