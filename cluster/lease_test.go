@@ -268,7 +268,7 @@ func TestPeersLearnOfANodeThatDied(t *testing.T) {
 }
 
 // runChild is the body of the re-executed test binary: it reads one byte, answers
-// whether the lease is held, and so on.
+// which lease is held (an empty line: none), and so on.
 func runChild(url string) {
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	if err != nil {
@@ -287,7 +287,7 @@ func runChild(url string) {
 		if _, err := in.ReadByte(); err != nil {
 			return
 		}
-		fmt.Println(node.Held())
+		fmt.Println(cluster.HeldLease(node))
 	}
 }
 
@@ -315,7 +315,8 @@ func TestFrozenProcessFindsItsLeaseExpired(t *testing.T) {
 	require.Equal(t, "ready", ask())
 	_, err = stdin.Write([]byte{'?'})
 	require.NoError(t, err)
-	require.Equal(t, "true", ask())
+	before := ask()
+	require.NotEmpty(t, before)
 
 	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
 	var state syscall.WaitStatus
@@ -328,5 +329,5 @@ func TestFrozenProcessFindsItsLeaseExpired(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, node.Announce(withTimeout(t, soon), change(1)))
 	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
-	require.Equal(t, "false", ask(), "the announcement was answered, so the frozen node may accept nothing")
+	require.NotEqual(t, before, ask(), "the announcement was answered, so the frozen node may accept nothing under that lease")
 }
