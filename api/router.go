@@ -121,8 +121,12 @@ func (rt *router) call(w http.ResponseWriter, r *http.Request, to *route, v *vis
 	if err := v.enter(to); err != nil {
 		return outcome{err: err}
 	}
-	r, err := rt.guard(r, to)
+	leave, err := rt.enterToRead(r, to)
 	if err != nil {
+		return outcome{err: err}
+	}
+	defer leave()
+	if r, err = rt.guard(r, to); err != nil {
 		return outcome{err: err}
 	}
 	if err := v.by(callerOf(r.Context()).identity.Participant); err != nil {
@@ -161,15 +165,15 @@ func limitBody(w http.ResponseWriter, r *http.Request, to *route) error {
 
 // checkQuery refuses a query with members that the endpoint does not name. Health and
 // reference take any: what asks for them may add some to get round a cache.
-func (to *route) checkQuery(r *http.Request) error {
-	if r.URL.RawQuery == "" || to.access == forEverybody {
+func (r *route) checkQuery(request *http.Request) error {
+	if request.URL.RawQuery == "" || r.access == forEverybody {
 		return nil
 	}
-	known := make([]string, 0, len(to.doc.query))
-	for _, p := range to.doc.query {
+	known := make([]string, 0, len(r.doc.query))
+	for _, p := range r.doc.query {
 		known = append(known, p.name)
 	}
-	_, err := readQuery(r, known...)
+	_, err := readQuery(request, known...)
 	return err
 }
 

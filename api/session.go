@@ -81,6 +81,24 @@ func (s *sessionRequest) enter() (leave func(), err error) {
 	return leave, nil
 }
 
+// enterToRead is called before the credential of a request that only reads is looked up.
+// Until leave no change of the room is answered, so nothing is read with a credential
+// after its revocation was, however long the read takes.
+func (rt *router) enterToRead(r *http.Request, to *route) (leave func(), err error) {
+	room, named := wire.ParseUUID([]byte(r.PathValue("id")))
+	token, _ := bearer(r)
+	admission := rt.api.cfg.Admission
+	byParticipant := rt.limits != nil && !rt.api.isOperator(token) // on the socket everybody is the operator
+	if to.access != forSession || to.method != http.MethodGet || !named || !byParticipant || admission == nil {
+		return func() {}, nil
+	}
+	leave, err = admission.Enter(room)
+	if err != nil {
+		return nil, unavailable("this node may not deliver anything right now")
+	}
+	return leave, nil
+}
+
 func (s *sessionRequest) stillAllowed() error {
 	now, err := s.api.cfg.Store.Authenticate(s.ctx, s.who.token)
 	switch {

@@ -1,10 +1,12 @@
 package api_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -602,5 +604,80 @@ func requireTrace(t *testing.T, row api.TraceRow, i int, from, to api.Member) {
 	case 2:
 		require.Equal(t, first, *row.File)
 		require.Equal(t, []api.TracedFile{first, second}, row.Files)
+	}
+}
+
+// watched sees whether what a participant reads is inside the gate.
+type watched struct {
+	api.Store
+	gate *gate
+
+	mu      sync.Mutex
+	inside  int
+	outside int
+}
+
+func (w *watched) see() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gate.entered() {
+		w.inside++
+	} else {
+		w.outside++
+	}
+}
+
+func (w *watched) Authenticate(ctx context.Context, token store.TokenHash) (store.Identity, error) {
+	w.see()
+	return w.Store.Authenticate(ctx, token)
+}
+
+func (w *watched) HistoryPage(ctx context.Context, tenant, room uuid.UUID, page store.Page) ([]store.StoredMessage, bool, error) {
+	w.see()
+	return w.Store.HistoryPage(ctx, tenant, room, page)
+}
+
+// FAULTS H06, H08: no change of the room is answered between the look-up of a credential
+// and what is read with it. The operator reads whatever the state of the node.
+func TestReadsHoldChangesBack(t *testing.T) {
+	t.Parallel()
+	var sees *watched
+	s := newSessions(t, func(c *api.Config) {
+		doorkeeper, ok := c.Admission.(*gate)
+		require.True(t, ok)
+		sees = &watched{Store: c.Store, gate: doorkeeper}
+		c.Store = sees
+	})
+	agent := s.member(t, s.make(t, `{}`), "agent")
+	require.Equal(t, http.StatusOK, s.as(t, agent, http.MethodGet, "/history", "").status)
+	require.Equal(t, 2, sees.inside)
+	require.Zero(t, sees.outside)
+	require.False(t, s.gate.entered(), "it has left")
+
+	s.gate.close()
+	s.as(t, agent, http.MethodGet, "/history", "").refused(t, http.StatusServiceUnavailable, "unavailable")
+	require.Equal(t, http.StatusOK, s.send(t, http.MethodGet, "/v1/sessions/"+agent.RoomID+"/history", "").status)
+	require.Equal(t, http.StatusOK, send(t, s.public, http.MethodGet, "/v1/sessions/"+agent.RoomID+"/history", "", "Authorization", "Bearer "+s.token).status)
+}
+
+// FAULTS H06: a body that does not come must not hold a request up between the look-up of
+// its credential and what it reads. One where none belongs is not waited for.
+func TestNobodyWaitsForABodyWhereNoneBelongs(t *testing.T) {
+	t.Parallel()
+	s := newSessions(t)
+	agent := s.member(t, s.make(t, `{}`), "agent")
+	for _, declared := range []string{"Transfer-Encoding: chunked", "Content-Length: 1"} {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(t.Context(), "tcp", s.public.Listener.Addr().String())
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = fmt.Fprintf(conn, "GET /v1/sessions/%s/history HTTP/1.1\r\nHost: relay\r\nConnection: close\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n",
+			agent.RoomID, agent.Credential, declared)
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil) // while nothing of the body was sent
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, http.StatusBadRequest, answer.StatusCode, declared)
+		require.NoError(t, conn.Close())
 	}
 }
