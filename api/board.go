@@ -85,7 +85,7 @@ func (a *API) addCardEvent(r *http.Request) (int, any, error) {
 
 // commitEvent commits e, whose sealed members are read here. The answer is 200 where an
 // earlier request had committed it.
-func (s *sessionRequest) commitEvent(e board.NewEvent, id, content, signature string) (int, any, error) {
+func (s *sessionRequest) commitEvent(e board.NewEvent, id *string, content, signature string) (int, any, error) {
 	e.Tenant, e.Room = s.tenant, s.room
 	var ours bool
 	var err error
@@ -124,12 +124,12 @@ func (s *sessionRequest) commitEvent(e board.NewEvent, id, content, signature st
 }
 
 // idOrNew reads an id that the client may leave to the server; ours says that it did.
-func idOrNew(text, member string) (id uuid.UUID, ours bool, err error) {
-	if text == "" {
+func idOrNew(text *string, member string) (id uuid.UUID, ours bool, err error) {
+	if text == nil {
 		id, err = uuid.NewV7()
 		return id, true, err
 	}
-	if id, err = bodyID(text, member); err == nil && id == uuid.Nil {
+	if id, err = bodyID(*text, member); err == nil && id == uuid.Nil {
 		err = malformed(member + " must be an id")
 	}
 	return id, false, err

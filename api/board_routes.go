@@ -23,7 +23,7 @@ func (a *API) boardRoutes() []route {
 				"the answer is 200 where an earlier request had made it.",
 			request: NewBoardCard{}, status: http.StatusCreated, answer: BoardCommitted{},
 			example: NewBoardCard{
-				EventID: "{event_id}", CardID: "{card_id}", Kind: "task", Content: exampleSealed, Signature: exampleSealed,
+				EventID: new("{event_id}"), CardID: new("{card_id}"), Kind: "task", Content: exampleSealed, Signature: exampleSealed,
 			},
 			refusals: []refusedAs{
 				notForBoards,

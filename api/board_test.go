@@ -256,7 +256,7 @@ func TestBoardBodiesAreReadStrictly(t *testing.T) {
 	for _, members := range []string{
 		``, `"kind":""`, `"kind":"epic"`, `"kind":"Task"`, `"kind":1`, `"kind":"task","title":"x"`, `"kind":"task","Kind":"task"`,
 		`"kind":"task","card_id":"x"`, `"kind":"task","card_id":"` + strings.ToUpper(uuid.NewString()) + `"`,
-		`"kind":"task","card_id":"00000000-0000-0000-0000-000000000000"`, `"kind":"task","event_id":"x"`,
+		`"kind":"task","card_id":"00000000-0000-0000-0000-000000000000"`, `"kind":"task","event_id":"x"`, `"kind":"task","card_id":""`, `"kind":"task","event_id":""`,
 		`"kind":"task","content":null`, `"kind":"task","content":""`, `"kind":"task","content":"AA"`, `"kind":"task","content":"AB=="`,
 		`"kind":"task","content":"AAA-"`, `"kind":"task","content":"AAAA\n"`, `"kind":"task","content":"é"`, `"kind":"task","content":[1]`,
 		`"kind":"task","signature":null`, `"kind":"task","signature":""`, `"kind":"task","signature":"x"`,

@@ -5,20 +5,20 @@ import "time"
 // NewBoardCard is the body of POST /v1/sessions/{id}/board/cards. Ids that the client
 // makes let it send the same card again when an answer was lost.
 type NewBoardCard struct {
-	EventID   string `json:"event_id,omitzero" schema:"uuid"` // of the card's created event; default: made by the server
-	CardID    string `json:"card_id,omitzero" schema:"uuid"`  // default: made by the server
-	Kind      string `json:"kind" schema:"idea|task|question|decision"`
-	Content   string `json:"content"`   // sealed by the client; base64 of 1 to 65,536 bytes
-	Signature string `json:"signature"` // of the client; base64 of 1 to 1,024 bytes
+	EventID   *string `json:"event_id,omitzero" schema:"uuid"` // of the card's created event; default: made by the server
+	CardID    *string `json:"card_id,omitzero" schema:"uuid"`  // default: made by the server
+	Kind      string  `json:"kind" schema:"idea|task|question|decision"`
+	Content   string  `json:"content"`   // sealed by the client; base64 of 1 to 65,536 bytes
+	Signature string  `json:"signature"` // of the client; base64 of 1 to 1,024 bytes
 }
 
 // NewBoardEvent is the body of POST /v1/sessions/{id}/board/cards/{card_id}/events.
 type NewBoardEvent struct {
-	EventID   string `json:"event_id,omitzero" schema:"uuid"` // default: made by the server
-	Type      string `json:"type" schema:"updated|comment|option_chosen|approval|closed"`
-	Revision  *int64 `json:"revision,omitzero" schema:"1..9223372036854775807"` // of the card that this is based on; a comment has none
-	Content   string `json:"content,omitzero"`                                  // sealed by the client; base64 of at most 65,536 bytes, which only an approval and closed may leave out
-	Signature string `json:"signature"`                                         // of the client; base64 of 1 to 1,024 bytes
+	EventID   *string `json:"event_id,omitzero" schema:"uuid"` // default: made by the server
+	Type      string  `json:"type" schema:"updated|comment|option_chosen|approval|closed"`
+	Revision  *int64  `json:"revision,omitzero" schema:"1..9223372036854775807"` // of the card that this is based on; a comment has none
+	Content   string  `json:"content,omitzero"`                                  // sealed by the client; base64 of at most 65,536 bytes, which only an approval and closed may leave out
+	Signature string  `json:"signature"`                                         // of the client; base64 of 1 to 1,024 bytes
 }
 
 // BoardCommitted answers what commits an event.
