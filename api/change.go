@@ -19,19 +19,30 @@ type operation struct {
 	// announced, and only then is it known what happened.
 	ctx    context.Context
 	cancel context.CancelFunc
+
+	request context.Context //nolint:containedctx // ctx is made of it anew
+	stop    context.CancelFunc
 }
 
 func (a *API) begin(r *http.Request) (*operation, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), a.cfg.RequestTimeout)
-	tenant := callerOf(ctx).tenant
-	if tenant == uuid.Nil {
+	op := &operation{api: a, tenant: callerOf(r.Context()).tenant, request: context.WithoutCancel(r.Context()), stop: func() {}}
+	op.cancel = func() { op.stop() }
+	op.renew()
+	if op.tenant == uuid.Nil {
 		var err error
-		if tenant, err = a.defaultTenant(ctx); err != nil {
-			cancel()
+		if op.tenant, err = a.defaultTenant(op.ctx); err != nil {
+			op.cancel()
 			return nil, err
 		}
 	}
-	return &operation{api: a, tenant: tenant, ctx: ctx, cancel: cancel}, nil
+	return op, nil
+}
+
+// renew gives the operation its whole time again: a body has a time of its own to come
+// in, which is longer.
+func (op *operation) renew() {
+	op.stop()
+	op.ctx, op.stop = context.WithTimeout(op.request, op.api.cfg.RequestTimeout)
 }
 
 // announce puts a committed change in force everywhere. Its error says that the

@@ -64,6 +64,7 @@ func (s *sessionRequest) since() (time.Time, error) {
 // when the request came; a body may have come slowly since, and a revocation been
 // answered. From here to leave no change is.
 func (s *sessionRequest) enter() (leave func(), err error) {
+	s.renew() // the body was read
 	if s.who.operator {
 		return func() {}, nil
 	}

@@ -45,6 +45,12 @@ func (a *API) sendPlain(r *http.Request) (int, any, error) {
 	if err := decodeNoNull(r, &body); err != nil {
 		return 0, nil, err
 	}
+	s.renew() // the body was read
+	stop, err := a.senders.start(s.ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer stop()
 	message, err := s.readPlain(&body)
 	if err != nil {
 		return 0, nil, err

@@ -558,3 +558,47 @@ func (s *sessions) columnsWith(t *testing.T, marker string) []string {
 	}
 	return found
 }
+
+// docs/api.md, "body of a request": a body may take longer than the work after it may; one
+// that is not there yet keeps nobody else's message waiting.
+func TestBodiesThatComeSlowly(t *testing.T) {
+	t.Parallel()
+	const work = 3 * time.Second
+	s := newSessions(t, func(c *api.Config) { c.RequestTimeout = work })
+	room := s.make(t, `{"scheme":"none"}`)
+	var finish []func()
+	for range 17 { // four bodies each: more than there are places for messages under way
+		slow := s.member(t, room, "agent")
+		for range 4 {
+			body, writer := io.Pipe()
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.public.URL+"/v1/sessions/"+room+"/messages", body)
+			require.NoError(t, err)
+			request.Header.Set("Authorization", "Bearer "+slow.Credential)
+			answered := make(chan int, 1)
+			go func() {
+				answer, err := s.public.Client().Do(request)
+				if err != nil {
+					answered <- 0
+					return
+				}
+				_ = answer.Body.Close()
+				answered <- answer.StatusCode
+			}()
+			_, err = writer.Write([]byte(`{"parts":`)) // the request is under way
+			require.NoError(t, err)
+			finish = append(finish, func() {
+				_, err := writer.Write([]byte(`[{"type":"text","text":"x"}]}`))
+				require.NoError(t, err)
+				require.NoError(t, writer.Close())
+				require.Equal(t, http.StatusCreated, <-answered)
+			})
+		}
+	}
+	began := time.Now()
+	fast := s.member(t, room, "agent")
+	require.Equal(t, http.StatusCreated, s.as(t, fast, http.MethodPost, "/messages", `{"parts":[{"type":"text","text":"x"}]}`).status)
+	<-time.After(time.Until(began.Add(work + work/10))) // what is not answered now is over the time of a request's work
+	for _, end := range finish {
+		end()
+	}
+}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 
 const (
 	trackedSenders   = 1 << 14 // participants whose budget is remembered
-	plainAtOnce      = 64      // plaintext messages under way, of everybody; each may take some MiB
+	plainBodies      = 256     // plaintext messages that are read or under way, of everybody
+	plainAtOnce      = 64      // of them under way; each may take some MiB
 	plainAtOnceOfOne = 4       // of one participant
 )
 
@@ -19,15 +21,17 @@ const (
 // socket, and how much is under way.
 type senders struct {
 	rates *budgets[uuid.UUID]
+	work  chan struct{} // one place for each message under way
 
-	mu     sync.Mutex        // guards the following fields
-	busy   map[uuid.UUID]int // messages under way, where there are any
-	inWork int               // of everybody
+	mu   sync.Mutex        // guards the following fields
+	busy map[uuid.UUID]int // messages that are read or under way, where there are any
+	all  int               // of everybody
 }
 
 func newSenders(now func() time.Time) *senders {
 	return &senders{
 		rates: newBudgets[uuid.UUID](wire.EnvelopesPerSec, wire.EnvelopesPerSec, trackedSenders, now),
+		work:  make(chan struct{}, plainAtOnce),
 		busy:  make(map[uuid.UUID]int),
 	}
 }
@@ -38,7 +42,7 @@ func (s *senders) begin(participant uuid.UUID) (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.inWork >= plainAtOnce:
+	case s.all >= plainBodies:
 		return nil, unavailable("too many messages are under way")
 	case s.busy[participant] >= plainAtOnceOfOne:
 		return nil, &wire.Error{Code: wire.RateLimited, Detail: "4 messages of this participant are under way"}
@@ -47,15 +51,26 @@ func (s *senders) begin(participant uuid.UUID) (done func(), err error) {
 		return nil, &laterError{&wire.Error{Code: wire.RateLimited, Detail: "more than 20 messages in a second"}, wait}
 	}
 	s.busy[participant]++
-	s.inWork++
+	s.all++
 	return func() { s.end(participant) }, nil
 }
 
 func (s *senders) end(participant uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inWork--
+	s.all--
 	if s.busy[participant]--; s.busy[participant] == 0 {
 		delete(s.busy, participant)
+	}
+}
+
+// start waits for a place among the messages under way; a body that comes slowly has
+// none. done gives it back.
+func (s *senders) start(ctx context.Context) (done func(), err error) {
+	select {
+	case s.work <- struct{}{}:
+		return func() { <-s.work }, nil
+	case <-ctx.Done():
+		return nil, unavailable("too many messages are under way")
 	}
 }
