@@ -62,7 +62,7 @@ func TestSendAndListenOnARealRelay(t *testing.T) {
 
 func TestRefusalsOfARealRelay(t *testing.T) {
 	s := testkit.Start(t)
-	room := s.Room(t, testkit.RoomOptions{})
+	room := s.Room(t, testkit.RoomOptions{PrivateMessages: "refused"})
 	alice, bob, viewer := s.Join(t, room, "agent"), s.Join(t, room, "agent"), s.Join(t, room, "viewer")
 
 	got := peerAs(t, s, viewer, "", "send", "--count", "1")
@@ -72,7 +72,7 @@ func TestRefusalsOfARealRelay(t *testing.T) {
 
 	got = peerAs(t, s, alice, "", "send", "--count", "1", "--to", bob.ID)
 	require.Equal(t, exitFailed, got.code)
-	require.Contains(t, got.out, "unavailable", "agent to agent messages need their trace")
+	require.Contains(t, got.out, "private_refused: The room refuses private messages between agents.")
 
 	got = peerAs(t, s, alice, "not an envelope\n{\"type\":\"shout\"}\n", "send", "--json")
 	require.Equal(t, exitFailed, got.code)

@@ -71,8 +71,10 @@ func visible(t *testing.T, conn *pgx.Conn, settings map[string]string) map[strin
 	return counts
 }
 
-var tenantTables = []string{"tenants", "devices", "rooms", "participants", "credentials", "session_history", "message_traces", "mls_groups", "room_rules", "sender_generations", "notices",
-	"board_sequences", "board_cards", "board_events", "board_outbox"}
+var tenantTables = []string{
+	"tenants", "devices", "rooms", "participants", "credentials", "session_history", "message_traces", "mls_groups", "room_rules", "sender_generations", "notices",
+	"board_sequences", "board_cards", "board_events", "board_outbox",
+}
 
 func inTransaction(t *testing.T, conn *pgx.Conn, settings map[string]string, do func(pgx.Tx)) {
 	t.Helper()
@@ -104,8 +106,10 @@ func TestPoliciesRead(t *testing.T) {
 		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname NOT IN ('goose_db_version', 'state_transition')`), " "),
 		"a table without a test")
 	service := newOwner(pgtest.As(t, url, schema.ServiceRole)).connect(t)
-	everything := map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1, "message_traces": 1, "mls_groups": 1, "room_rules": 1, "sender_generations": 1, "notices": 1,
-		"board_sequences": 1, "board_cards": 1, "board_events": 1}
+	everything := map[string]int{
+		"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1, "message_traces": 1, "mls_groups": 1, "room_rules": 1, "sender_generations": 1, "notices": 1,
+		"board_sequences": 1, "board_cards": 1, "board_events": 1,
+	}
 	second, err := s.CreateRoom(t.Context(), store.NewRoom{Tenant: a.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed})
 	require.NoError(t, err)
 	neighbour, err := s.AddParticipant(t.Context(), store.NewParticipant{Tenant: a.tenant, Room: second.ID, Role: store.RoleOwner})
