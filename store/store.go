@@ -155,5 +155,8 @@ type Store interface {
 	NoticeReader
 	Rules
 	Generations
+	Enrollments
+	Devices
+	SignIns
 	Operator
 }

@@ -15,6 +15,8 @@ type layer struct {
 var layers = []layer{
 	{"wire", nil, "wire knows bytes and nothing else, so that a client needs nothing else either"},
 
+	{"identity", nil, "what devices sign is known to server and client alike"},
+
 	{"store/postgres/internal/...", nil, "generated code knows the database driver only"},
 	{"store/postgres", []string{"store", "board", "wire", "schema", "store/postgres/internal/..."}, "adapters do not know each other; this one fits one schema"},
 	{"store/remote", []string{"store", "wire"}, "adapters do not know each other"},
@@ -28,9 +30,9 @@ var layers = []layer{
 
 	{"relay/front", []string{"relay", "wire"}, "sockets know the protocol core's contract only"},
 	{"relay", []string{"store", "inbox", "cluster", "wire"}, "the protocol core is handed its adapters"},
-	{"api", []string{"store", "inbox", "cluster", "board", "relay", "wire"}, "HTTP translates for the same core"},
+	{"api", []string{"identity", "store", "inbox", "cluster", "board", "relay", "wire"}, "HTTP translates for the same core"},
 
-	{"client/...", []string{"client/...", "wire"}, "a client must not carry the server"},
+	{"client/...", []string{"client/...", "identity", "wire"}, "a client must not carry the server"},
 
 	{"schema", nil, "migrations know the database only"},
 	{"infra/...", nil, "a broker or a database that is started knows nothing of what it is for"},
@@ -121,6 +123,7 @@ var folders = map[string]string{
 	"cmd":      "programs",
 	"deploy":   "what operators copy: units, compose, NATS configuration",
 	"docs":     "documentation",
+	"identity": "keys of devices: what is accepted, signed and compared",
 	"inbox":    "inboxes on JetStream",
 	"infra":    "embedded NATS, managed PostgreSQL",
 	"internal": "tests of the whole, fault injection, the demo",
