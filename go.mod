@@ -3,6 +3,7 @@ module github.com/peerrelay/peerrelay
 go 1.26.0
 
 require (
+	filippo.io/edwards25519 v1.2.0
 	github.com/HdrHistogram/hdrhistogram-go v1.2.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/coder/websocket v1.8.15
