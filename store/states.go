@@ -65,6 +65,11 @@ var (
 		{RoomRekeying, RoomRekeyed}:       RoomActive,
 		{RoomActive, RoomArchive}:         RoomArchived,
 	}
+	inviteMoves = map[move[InviteState, InviteEvent]]InviteState{
+		{InviteCreated, InviteConsume}: InviteConsumed,
+		{InviteCreated, InviteExpire}:  InviteExpired,
+		{InviteCreated, InviteRevoke}:  InviteRevoked,
+	}
 	deviceMoves = map[move[DeviceState, DeviceEvent]]DeviceState{
 		{DevicePending, DeviceApprove}:     DeviceApproved,
 		{DeviceApproved, DeviceActivate}:   DeviceActive,
@@ -79,6 +84,9 @@ func (s RoomState) Next(e RoomEvent) (RoomState, error) { return next(roomMoves,
 
 // Next returns the state an event leads to, or ErrConflict where the table has no such move.
 func (s DeviceState) Next(e DeviceEvent) (DeviceState, error) { return next(deviceMoves, s, e) }
+
+// Next returns the state an event leads to, or ErrConflict where the table has no such move.
+func (s InviteState) Next(e InviteEvent) (InviteState, error) { return next(inviteMoves, s, e) }
 
 func next[S, E ~string](moves map[move[S, E]]S, from S, event E) (S, error) {
 	to, ok := moves[move[S, E]{from, event}]
