@@ -20,14 +20,15 @@ WHERE c.tenant_id = @tenant_id AND c.id = ANY(@ids::uuid[])
 
 -- name: CredentialMint :one
 -- No row when the participant is not a current one of an ACTIVE device. The locks make
--- a removal or suspension that runs at the same time wait, and then see this row.
+-- a removal or suspension that runs at the same time wait, and then see this row; the
+-- device's comes first (DevicesLock).
 WITH member AS (
     SELECT p.tenant_id, p.room_id, p.id
     FROM participants p
     JOIN devices d ON d.tenant_id = p.tenant_id AND d.id = p.device_id
     WHERE p.tenant_id = @tenant_id AND p.id = @participant_id
       AND p.left_at IS NULL AND d.state = 'ACTIVE'
-    FOR SHARE OF p, d
+    FOR SHARE OF d, p
 )
 INSERT INTO credentials (tenant_id, id, room_id, participant_id, kind, token_hash, expires_at)
 SELECT member.tenant_id, @id, member.room_id, member.id, @kind, @token_hash,
@@ -48,3 +49,14 @@ UPDATE credentials SET revoked_at = now()
 WHERE tenant_id = @tenant_id AND participant_id = @participant_id
   AND revoked_at IS NULL AND expires_at > now()
 RETURNING id, tenant_id, room_id, participant_id, kind, expires_at;
+
+-- name: CredentialsRevokeOfParticipants :many
+UPDATE credentials SET revoked_at = now()
+WHERE tenant_id = @tenant_id AND participant_id = ANY(@participant_ids::uuid[])
+  AND revoked_at IS NULL AND expires_at > now()
+RETURNING id;
+
+-- name: CredentialsOfParticipants :many
+SELECT id FROM credentials
+WHERE tenant_id = @tenant_id AND participant_id = ANY(@participant_ids::uuid[])
+  AND revoked_at IS NULL AND expires_at > now();

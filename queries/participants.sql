@@ -24,3 +24,14 @@ WHERE tenant_id = @tenant_id AND room_id = @room_id AND id = @id AND left_at IS 
 -- Makes what is written for one participant follow one another, and its removal wait.
 SELECT id FROM participants
 WHERE tenant_id = @tenant_id AND room_id = @room_id AND id = @id FOR NO KEY UPDATE;
+
+-- name: ParticipantsOfDevice :many
+SELECT id, room_id FROM participants
+WHERE tenant_id = @tenant_id AND device_id = @device_id AND left_at IS NULL
+ORDER BY id;
+
+-- name: ParticipantsLeave :many
+-- Ends every membership of a device. Its rooms are locked (RoomsOfDeviceLock).
+UPDATE participants SET left_at = now()
+WHERE tenant_id = @tenant_id AND device_id = @device_id AND left_at IS NULL
+RETURNING id, room_id;

@@ -46,3 +46,21 @@ ORDER BY p.joined_at, p.id;
 -- Makes what is written in a room follow one another, and its changes wait: RoomLock
 -- without making references to the room wait.
 SELECT id FROM rooms WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
+
+-- name: RoomsOfDeviceLock :exec
+-- RoomLock of every room that the device is in, which joins no other while it is locked.
+SELECT r.id FROM rooms r
+WHERE r.tenant_id = @tenant_id AND r.id IN (
+    SELECT p.room_id FROM participants p
+    WHERE p.tenant_id = @tenant_id AND p.device_id = @device_id AND p.left_at IS NULL)
+ORDER BY r.id FOR UPDATE;
+
+-- name: RoomsLoseMember :many
+-- A member of each of these rooms is gone. An encrypted one moves as the state machine
+-- says, where it says something; every one has changed.
+UPDATE rooms r SET version = r.version + 1,
+       state = coalesce((SELECT t.to_state FROM state_transition t
+                         WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'member_removed'
+                           AND r.scheme <> 'none'), r.state)
+WHERE r.tenant_id = @tenant_id AND r.id = ANY(@ids::uuid[])
+RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.created_at;

@@ -33,6 +33,20 @@ SELECT set_config('relay.tenant', c.tenant_id::text, true),
 FROM credentials c
 WHERE c.token_hash = @token_hash;
 
+-- name: SettingsAdoptInvitesTenant :exec
+-- Lets the transaction act in the tenant of the one invite that relay.token shows.
+SELECT set_config('relay.tenant', i.tenant_id::text, true),
+       set_config('relay.actor', 'service', true)
+FROM invites i
+WHERE i.token_hash = @token_hash;
+
+-- name: SettingsAdoptDevicesTenant :exec
+-- Lets the transaction act in the tenant of the one access token that relay.token shows.
+SELECT set_config('relay.tenant', t.tenant_id::text, true),
+       set_config('relay.actor', 'service', true)
+FROM device_tokens t
+WHERE t.token_hash = @token_hash;
+
 -- name: SessionPosture :one
 -- What the current role, or one it may become, could do beside what the policies
 -- allow: all of these must be false. superuser, bypassrls: the policies would be

@@ -13,3 +13,7 @@ SELECT frozen FROM tenants WHERE id = @id;
 -- name: TenantPage :many
 -- Seen by relay.actor = 'maintenance' only.
 SELECT id FROM tenants WHERE id > @after ORDER BY id LIMIT @page;
+
+-- name: TenantHold :one
+-- Makes what is counted per tenant follow one another; references to the tenant don't wait.
+SELECT id FROM tenants WHERE id = @id FOR NO KEY UPDATE;

@@ -25,6 +25,9 @@ var textColumns = map[string]string{
 	"devices.label":               "name its owner gave the device",
 	"devices.kind":                "human or agent",
 	"devices.state":               "state machine",
+	"devices.fingerprint":         "of the public keys, which people compare",
+	"invites.kind":                "human or agent",
+	"invites.state":               "state machine",
 	"rooms.kind":                  "group or direct",
 	"rooms.scheme":                "name of the encryption scheme",
 	"rooms.private_messages":      "policy",
@@ -107,11 +110,18 @@ func TestRights(t *testing.T) {
 	requireRights(t, db, schema.ServiceRole, map[string]rights{
 		"state_transition": {selects: true},
 		"tenants":          {selects: true, insert: "id name", update: "frozen"},
-		"devices":          {selects: true, insert: "id kind label state tenant_id", update: "label revoked_at state"},
-		"rooms":            {selects: true, insert: "id kind private_messages scheme tenant_id", update: "archived_at state version"},
-		"participants":     {selects: true, insert: "device_id id role room_id tenant_id", update: "left_at"},
-		"credentials":      {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at"},
-		"session_history":  {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
+		"devices": {
+			selects: true,
+			insert:  "admin agreement_key agreement_signature approved_at fingerprint id identity_key invite_id kind label state tenant_id",
+			update:  "approved_at label revoked_at state",
+		},
+		"invites":           {selects: true, insert: "admin created_by expires_at id kind tenant_id token_hash", update: "consumed_by failed_proofs state"},
+		"device_challenges": {selects: true, insert: "device_id expires_at nonce_hash tenant_id", deletes: true},
+		"device_tokens":     {selects: true, insert: "device_id expires_at tenant_id token_hash", update: "revoked_at", deletes: true},
+		"rooms":             {selects: true, insert: "id kind private_messages scheme tenant_id", update: "archived_at state version"},
+		"participants":      {selects: true, insert: "device_id id role room_id tenant_id", update: "left_at"},
+		"credentials":       {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at"},
+		"session_history":   {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
 
 		"message_traces": {selects: true, insert: "declared digest files message_id recipient_id room_id sender_id tenant_id ts"},
 		"mls_groups":     {selects: true},
@@ -184,7 +194,7 @@ func TestPoliciesAreOfOneRole(t *testing.T) {
 		list(t, db, `SELECT policyname::text FROM pg_policies WHERE $1 = ANY(roles) ORDER BY 1`, schema.DeviceRole))
 }
 
-// The two state machines, in Go and in the table, are the same.
+// The state machines, in Go and in the table, are the same.
 func TestTransitionTables(t *testing.T) {
 	t.Parallel()
 	db := connect(t, pgtest.URL(t))
@@ -203,6 +213,13 @@ func TestTransitionTables(t *testing.T) {
 			}
 		}
 	}
+	for _, from := range inviteStates {
+		for _, event := range inviteEvents {
+			if to, err := from.Next(event); err == nil {
+				want = append(want, fmt.Sprintf("invite %s %s %s", from, event, to))
+			}
+		}
+	}
 	slices.Sort(want)
 	got := list(t, db, "SELECT concat_ws(' ', machine, from_state, event, to_state) FROM state_transition")
 	slices.Sort(got)
@@ -214,4 +231,6 @@ var (
 	roomEvents   = []store.RoomEvent{store.RoomMembersAdded, store.RoomMemberRemoved, store.RoomRekeyed, store.RoomArchive}
 	deviceStates = []store.DeviceState{store.DevicePending, store.DeviceApproved, store.DeviceActive, store.DeviceSuspended, store.DeviceRevoked}
 	deviceEvents = []store.DeviceEvent{store.DeviceApprove, store.DeviceActivate, store.DeviceSuspend, store.DeviceReinstate, store.DeviceRevoke}
+	inviteStates = []store.InviteState{store.InviteCreated, store.InviteConsumed, store.InviteExpired, store.InviteRevoked}
+	inviteEvents = []store.InviteEvent{store.InviteConsume, store.InviteExpire, store.InviteRevoke}
 )

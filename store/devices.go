@@ -38,12 +38,16 @@ type Device struct {
 	RevokedAt   *time.Time
 }
 
-// Limits of enrollment (STATE, "Invite Token States").
+// Limits of enrollment (STATE, "Invite Token States") and of signing in.
 const (
 	MaxInviteTTL     = 10 * time.Minute
 	MaxFailedProofs  = 10  // the last of them revokes the invite
 	MaxDeviceLabel   = 128 // Unicode code points
 	MaxPendingInvite = 100 // usable invites of a tenant
+
+	ChallengeTTL  = 60 * time.Second
+	MaxChallenges = 8  // of a device; a new one ends the oldest
+	MaxTokens     = 64 // valid access tokens of a device; a new one ends the oldest
 )
 
 // InviteState is the state of an invite (STATE, "Invite Token States").
@@ -91,26 +95,29 @@ type Invite struct {
 type Enrollment struct {
 	Token TokenHash
 	Kind  DeviceKind // must be the invite's
-	Label string
+	Label string     // at most MaxDeviceLabel, all of which may be shown on one line; may be empty
 	Keys  DeviceKeys
+	// Fingerprint is that of Keys, at most 64 characters (package identity).
+	Fingerprint string
 }
 
 // Enrollments creates and consumes invites.
 type Enrollments interface {
 	// CreateInvite: ErrInvalid for the kind or a ttl outside (0, MaxInviteTTL];
-	// ErrForbidden for a creator who is no ACTIVE admin; ErrConflict for a token that was
-	// used before, or MaxPendingInvite usable ones.
+	// ErrForbidden for a creator who is no ACTIVE admin of the tenant; ErrNotFound for the
+	// tenant; ErrConflict for a token that was used before, or MaxPendingInvite usable ones.
 	CreateInvite(ctx context.Context, invite NewInvite) (Invite, error)
 	// RevokeInvite: after it returned nobody enrolls with the invite. ErrNotFound; ErrConflict
 	// where it was consumed. An expired or revoked one is no error.
 	RevokeInvite(ctx context.Context, tenant, invite uuid.UUID) error
 	// Enroll consumes the invite and makes the device in one transaction, by the
 	// database's clock: PENDING, or APPROVED where the invite is an admin's. Whatever
-	// is wrong (unknown, expired, revoked, consumed, another kind, a key that is
-	// enrolled), the error is ErrUnauthenticated; the invite is then as it was.
+	// is wrong (unknown, expired, revoked, consumed, another kind, a label that is none, an
+	// identity key that is enrolled in the tenant), the error is ErrUnauthenticated itself; the
+	// invite is then as it was. ErrInvalid for a missing fingerprint, a fault of the caller.
 	Enroll(ctx context.Context, e Enrollment) (Device, error)
 	// ProofFailed counts a submission with a bad proof against the invite, if the token is
-	// one, and revokes it with the MaxFailedProofs-th.
+	// one of a usable invite, and revokes it with the MaxFailedProofs-th.
 	ProofFailed(ctx context.Context, token TokenHash) error
 	// HasAdmin reports whether the tenant has an admin device that is APPROVED, ACTIVE or
 	// SUSPENDED.
@@ -120,40 +127,54 @@ type Enrollments interface {
 // DeviceChange is a committed change of a device and what it took away.
 type DeviceChange struct {
 	Device       Device
-	Rooms        []Room      // whose roster or state changed, with their new versions
+	Rooms        []Room      // whose roster or state changed, as they are now, by ID
 	Participants []uuid.UUID // memberships that ended (or, suspended, that are cut off)
 	Credentials  []uuid.UUID // credentials that are not valid any more
 }
 
-// Devices moves devices through their states (STATE, "Device Lifecycle States").
+// Devices moves devices through their states (STATE, "Device Lifecycle States"). Each
+// move is refused, in this order and changing nothing: ErrForbidden for a by that is
+// neither uuid.Nil, the operator, nor an ACTIVE admin device of the tenant; ErrNotFound for
+// the device; ErrConflict for a state that does not allow it.
 type Devices interface {
 	// Device: ErrNotFound.
 	Device(ctx context.Context, tenant, device uuid.UUID) (Device, error)
-	// DevicePage lists devices by CreatedAt then ID; state "" is all of them.
+	// DevicePage lists at most limit devices (1 to MaxPage, else ErrInvalid) by CreatedAt
+	// then ID, those after a device (uuid.Nil: from the first; ErrNotFound), and says whether
+	// more follow; state "" is all of them, ErrInvalid an unknown one.
 	DevicePage(ctx context.Context, tenant uuid.UUID, state DeviceState, after uuid.UUID, limit int) (devices []Device, more bool, err error)
-	// ApproveDevice: ErrInvalid for a fingerprint that is not the device's; ErrConflict for
-	// the state; by is as in NewInvite.CreatedBy, ErrForbidden.
+	// ApproveDevice: ErrInvalid, whatever the state, for a fingerprint that is not the
+	// device's; a device without keys has none to compare.
 	ApproveDevice(ctx context.Context, tenant, device, by uuid.UUID, fingerprint string) (Device, error)
 	// ActivateDevice is the key-exchange init of an APPROVED device (APPROVED to ACTIVE); for
 	// an ACTIVE one it does nothing.
 	ActivateDevice(ctx context.Context, tenant, device uuid.UUID) (Device, error)
+	// SuspendDevice ends nothing for good: while it lasts no credential and no access token
+	// of the device is valid. The change names the memberships and valid credentials cut off.
 	SuspendDevice(ctx context.Context, tenant, device, by uuid.UUID) (DeviceChange, error)
+	// ReinstateDevice ends a suspension; what did not expire meanwhile is valid again.
 	ReinstateDevice(ctx context.Context, tenant, device, by uuid.UUID) (DeviceChange, error)
-	// RevokeDevice is final: one transaction ends every membership and credential and access
-	// token, and moves every room the device was in to REKEYING where it is encrypted.
+	// RevokeDevice is final: one transaction ends every membership, credential and access
+	// token, raises the version of every room the device was in and moves those that are
+	// encrypted, and ACTIVE, to REKEYING. No join, credential, sign-in or approval that runs at
+	// the same time survives it.
 	RevokeDevice(ctx context.Context, tenant, device, by uuid.UUID) (DeviceChange, error)
 }
 
 // SignIns lets devices sign in (DESIGN section 9, "Who calls").
 type SignIns interface {
-	// NewChallenge stores a nonce for a device, for 60 s; unknown devices get one too, so
-	// that nobody learns which exist.
+	// NewChallenge stores the hash of a nonce for a device, for ChallengeTTL; unknown devices
+	// get one too, so that nobody learns which exist. It ends the oldest beyond MaxChallenges,
+	// since a refusal would let anybody keep a device from signing in. ErrNotFound for the
+	// tenant, ErrConflict for a nonce the device has.
 	NewChallenge(ctx context.Context, tenant, device uuid.UUID, nonce TokenHash) error
-	// SignIn consumes the nonce and stores an access token for an APPROVED or ACTIVE
-	// device, once: ErrUnauthenticated whatever is wrong. verify is asked whether the
-	// signature fits the device's identity key.
+	// SignIn consumes the nonce, whatever comes of it, and stores an access token for an
+	// APPROVED or ACTIVE device: ErrUnauthenticated itself whatever is wrong with the caller's
+	// words. verify is asked whether the signature fits the device's identity key; it may be
+	// asked again and must not call the store. ErrInvalid for a ttl that is not positive,
+	// ErrConflict for a token that was used before. It ends the oldest token beyond MaxTokens.
 	SignIn(ctx context.Context, tenant, device uuid.UUID, nonce, token TokenHash, ttl time.Duration, verify func(identity [32]byte) bool) (expires time.Time, err error)
 	// AuthenticateDevice returns the device of an access token that is valid now, in state
-	// APPROVED or ACTIVE; else ErrUnauthenticated.
+	// APPROVED or ACTIVE; else ErrUnauthenticated itself.
 	AuthenticateDevice(ctx context.Context, token TokenHash) (Device, error)
 }

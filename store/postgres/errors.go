@@ -22,6 +22,17 @@ var constraintErrors = map[string]error{
 	"participants_room_fk":   store.ErrNotFound,
 	"participants_device_fk": store.ErrNotFound,
 
+	"invites_tenant_fk": store.ErrNotFound,
+
+	"device_challenges_tenant_fk": store.ErrNotFound,
+	"device_challenges_pk":        store.ErrConflict,
+	"device_tokens_pk":            store.ErrConflict,
+	"device_tokens_token_hash_uq": store.ErrConflict,
+	"invites_token_hash_uq":       store.ErrConflict,
+	"invite_transition":           store.ErrConflict,
+	"invites_kind_ck":             store.ErrInvalid,
+	"devices_fingerprint_ck":      store.ErrInvalid,
+
 	"participants_current_device_uq": store.ErrConflict,
 	"credentials_token_hash_uq":      store.ErrConflict,
 	"room_transition":                store.ErrConflict,

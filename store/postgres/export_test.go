@@ -44,7 +44,7 @@ func (s *Store) MoveRoom(ctx context.Context, tenant, room uuid.UUID, event stor
 func (s *Store) MoveDevice(ctx context.Context, tenant, device uuid.UUID, event store.DeviceEvent) (state store.DeviceState, err error) {
 	err = s.call(ctx, "move device", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
 		row, err := s.q.DeviceMove(ctx, db, tenant, device, string(event))
-		state = store.DeviceState(row)
+		state = store.DeviceState(row.State)
 		return err
 	})
 	return state, err

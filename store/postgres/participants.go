@@ -42,8 +42,13 @@ func (s *Store) AddParticipant(ctx context.Context, p store.NewParticipant) (sto
 	return added, nil
 }
 
-// addParticipant holds the room's lock, so that what it counts stays true until it commits.
+// addParticipant holds the room's lock, so that what it counts stays true until it
+// commits; before it the device's (see the query DevicesLock).
 func (s *Store) addParticipant(ctx context.Context, db sqlcgen.DBTX, p store.NewParticipant) (store.Participant, error) {
+	device, err := s.activeDevice(ctx, db, p)
+	if err != nil {
+		return store.Participant{}, err
+	}
 	room, err := s.q.RoomLock(ctx, db, p.Tenant, p.Room)
 	if err != nil {
 		return store.Participant{}, fmt.Errorf("room: %w", mapError(err))
@@ -53,10 +58,6 @@ func (s *Store) addParticipant(ctx context.Context, db sqlcgen.DBTX, p store.New
 		return store.Participant{}, err
 	}
 	if err := hasPlace(store.RoomKind(room.Kind), roles, p.Role); err != nil {
-		return store.Participant{}, err
-	}
-	device, err := s.activeDevice(ctx, db, p)
-	if err != nil {
 		return store.Participant{}, err
 	}
 	id, err := uuid.NewV7()

@@ -47,7 +47,15 @@ func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
 	for _, table := range boardTables {
 		db.exec(t, boardRow(table, r.tenant, room.ID, card, r.member.ID))
 	}
+	for i, table := range enrollmentTables {
+		db.exec(t, enrollmentRow(table, r.tenant, r.member.Device, r.token(i)))
+	}
 	return r
+}
+
+// token is the hash in the row of one of enrollmentTables.
+func (r resident) token(table int) store.TokenHash {
+	return store.TokenHash{r.hash[0], byte(table + 1)}
 }
 
 // visible runs under the settings and counts the rows of each table that the role may read.
@@ -73,7 +81,21 @@ func visible(t *testing.T, conn *pgx.Conn, settings map[string]string) map[strin
 
 var tenantTables = []string{
 	"tenants", "devices", "rooms", "participants", "credentials", "session_history", "message_traces", "mls_groups", "room_rules", "sender_generations", "notices",
-	"board_sequences", "board_cards", "board_events", "board_outbox",
+	"board_sequences", "board_cards", "board_events", "board_outbox", "invites", "device_challenges", "device_tokens",
+}
+
+var enrollmentTables = []string{"invites", "device_challenges", "device_tokens"}
+
+// enrollmentRow is an insert into one of enrollmentTables, under this hash.
+func enrollmentRow(table string, tenant, device uuid.UUID, hash store.TokenHash) string {
+	return strings.NewReplacer("TENANT", tenant.String(), "DEVICE", device.String(), "ID", uuid.NewString(), "HASH", hex.EncodeToString(hash[:])).Replace(map[string]string{
+		"invites": `INSERT INTO invites (tenant_id, id, kind, admin, token_hash, expires_at)
+			VALUES ('TENANT', 'ID', 'agent', false, '\xHASH', now() + interval '1 minute')`,
+		"device_challenges": `INSERT INTO device_challenges (tenant_id, device_id, nonce_hash, expires_at)
+			VALUES ('TENANT', 'DEVICE', '\xHASH', now() + interval '1 minute')`,
+		"device_tokens": `INSERT INTO device_tokens (tenant_id, device_id, token_hash, expires_at)
+			VALUES ('TENANT', 'DEVICE', '\xHASH', now() + interval '1 minute')`,
+	}[table])
 }
 
 func inTransaction(t *testing.T, conn *pgx.Conn, settings map[string]string, do func(pgx.Tx)) {
@@ -108,8 +130,9 @@ func TestPoliciesRead(t *testing.T) {
 	service := newOwner(pgtest.As(t, url, schema.ServiceRole)).connect(t)
 	everything := map[string]int{
 		"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1, "message_traces": 1, "mls_groups": 1, "room_rules": 1, "sender_generations": 1, "notices": 1,
-		"board_sequences": 1, "board_cards": 1, "board_events": 1,
+		"board_sequences": 1, "board_cards": 1, "board_events": 1, "invites": 1, "device_challenges": 1, "device_tokens": 1,
 	}
+	invite, access := a.token(0), a.token(2)
 	second, err := s.CreateRoom(t.Context(), store.NewRoom{Tenant: a.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed})
 	require.NoError(t, err)
 	neighbour, err := s.AddParticipant(t.Context(), store.NewParticipant{Tenant: a.tenant, Room: second.ID, Role: store.RoleOwner})
@@ -131,6 +154,8 @@ func TestPoliciesRead(t *testing.T) {
 		"b's device in a":               {asDevice(a.tenant, b.member.Device), map[string]int{"tenants": 1}},
 		"a device of one room":          {asDevice(a.tenant, neighbour.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1}},
 		"a token":                       {map[string]string{"relay.token": hex.EncodeToString(a.hash[:])}, map[string]int{"credentials": 1}},
+		"an invite's token":             {map[string]string{"relay.token": hex.EncodeToString(invite[:])}, map[string]int{"invites": 1}},
+		"an access token":               {map[string]string{"relay.token": hex.EncodeToString(access[:])}, map[string]int{"device_tokens": 1}},
 		"an unknown token":              {map[string]string{"relay.token": strings.Repeat("00", 32)}, map[string]int{}},
 		"maintenance":                   {map[string]string{"relay.actor": "maintenance"}, map[string]int{"tenants": 2, "board_outbox": 2}},
 		"a tenant's name":               {map[string]string{"relay.tenant_name": a.tenant.String()}, map[string]int{"tenants": 1}},
@@ -175,7 +200,11 @@ func TestPoliciesWrite(t *testing.T) {
 	for _, table := range boardTables {
 		inserts[table] = boardRow(table, b.tenant, b.member.Room, uuid.New(), b.member.ID)
 	}
+	for i, table := range enrollmentTables {
+		inserts[table] = enrollmentRow(table, b.tenant, b.member.Device, b.token(i+10))
+	}
 	updates := map[string]string{
+		"invites": "failed_proofs = 1", "device_tokens": "revoked_at = now()",
 		"tenants": "frozen = true", "devices": "label = 'x'", "rooms": "version = version + 1",
 		"participants": "left_at = now()", "credentials": "revoked_at = now()",
 		"room_rules": "allowed = false", "board_sequences": "last = last + 1", "board_cards": "closed = true",
@@ -209,7 +238,7 @@ func TestPoliciesWrite(t *testing.T) {
 				})
 			}
 		}
-		for _, table := range []string{"session_history", "notices"} {
+		for _, table := range []string{"session_history", "notices", "device_challenges", "device_tokens"} {
 			inTransaction(t, service, settings, func(tx pgx.Tx) {
 				tag, err := tx.Exec(t.Context(), "DELETE FROM "+table+" WHERE tenant_id = $1", b.tenant)
 				require.NoError(t, err)

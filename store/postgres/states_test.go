@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -18,6 +19,8 @@ var (
 	roomEvents   = []store.RoomEvent{store.RoomMembersAdded, store.RoomMemberRemoved, store.RoomRekeyed, store.RoomArchive}
 	deviceStates = []store.DeviceState{store.DevicePending, store.DeviceApproved, store.DeviceActive, store.DeviceSuspended, store.DeviceRevoked}
 	deviceEvents = []store.DeviceEvent{store.DeviceApprove, store.DeviceActivate, store.DeviceSuspend, store.DeviceReinstate, store.DeviceRevoke}
+	inviteStates = []store.InviteState{store.InviteCreated, store.InviteConsumed, store.InviteExpired, store.InviteRevoked}
+	inviteEvents = []store.InviteEvent{store.InviteConsume, store.InviteExpire, store.InviteRevoke}
 )
 
 // machine is a state machine in the database, with what Go says of it.
@@ -122,6 +125,27 @@ func TestDeviceStatesInTheDatabase(t *testing.T) {
 	m.walkTrigger(t, owner, moves)
 }
 
+func TestInviteStatesInTheDatabase(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, db := pgtest.Open(t, url), newOwner(url)
+	r := newResident(t, s, db, 1)
+	m := machine{
+		name: "invite", table: "invites", states: texts(inviteStates),
+		id:    query[uuid.UUID](t, db, "SELECT id FROM invites WHERE tenant_id = $1", r.tenant),
+		stamp: "consumed_by = CASE WHEN $1 = 'CONSUMED' THEN (SELECT id FROM devices LIMIT 1) END",
+	}
+	moves := map[[2]string]bool{}
+	for _, from := range inviteStates {
+		for _, event := range inviteEvents {
+			if to, err := from.Next(event); err == nil {
+				moves[[2]string{string(from), string(to)}] = true
+			}
+		}
+	}
+	m.walkTrigger(t, db.connect(t), moves)
+}
+
 func texts[S ~string](states []S) (out []string) {
 	for _, s := range states {
 		out = append(out, string(s))
@@ -134,7 +158,7 @@ func TestMappedConstraintsExist(t *testing.T) {
 	t.Parallel()
 	db := newOwner(pgtest.URL(t))
 	for _, name := range postgres.MappedConstraints() {
-		if name == "room_transition" || name == "device_transition" {
+		if strings.HasSuffix(name, "_transition") {
 			continue
 		}
 		require.True(t, query[bool](t, db, `SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = $1)

@@ -16,7 +16,9 @@ import (
 // acting says on whose behalf a transaction runs (schema, 00001_settings.sql).
 type acting struct {
 	apply sqlcgen.SettingsApplyParams
-	token []byte // then the tenant is taken from the credential with this hash
+	// adopt is the statement that then takes the tenant from what has the hash token.
+	adopt string
+	token []byte
 	lock  *lock
 }
 
@@ -47,8 +49,23 @@ func asService(tenant uuid.UUID) acting {
 }
 
 // asBearer acts in the tenant of the credential with this token hash, or in none.
-func asBearer(token store.TokenHash) acting {
-	return acting{apply: sqlcgen.SettingsApplyParams{Token: hex.EncodeToString(token[:])}, token: token[:]}
+func asBearer(token store.TokenHash) acting { return adopting(sqlcgen.SettingsAdoptTenant, token) }
+
+// asInvited acts in the tenant of the invite with this token hash, or in none.
+func asInvited(token store.TokenHash) acting {
+	return adopting(sqlcgen.SettingsAdoptInvitesTenant, token)
+}
+
+// asSignedIn acts in the tenant of the access token with this hash, or in none.
+func asSignedIn(token store.TokenHash) acting {
+	return adopting(sqlcgen.SettingsAdoptDevicesTenant, token)
+}
+
+func adopting(statement string, token store.TokenHash) acting {
+	return acting{
+		apply: sqlcgen.SettingsApplyParams{Token: hex.EncodeToString(token[:])},
+		adopt: statement, token: token[:],
+	}
 }
 
 // asFounder sees and may create the tenant of that name.
@@ -66,8 +83,8 @@ func asMaintenance() acting {
 func (a acting) queue(b *pgx.Batch) int {
 	before := b.Len()
 	b.Queue(sqlcgen.SettingsApply, a.apply.Tenant, a.apply.Actor, a.apply.Token, a.apply.TenantName)
-	if a.token != nil {
-		b.Queue(sqlcgen.SettingsAdoptTenant, a.token)
+	if a.adopt != "" {
+		b.Queue(a.adopt, a.token)
 	}
 	if a.lock != nil {
 		b.Queue(a.lock.sql, a.lock.args...)
@@ -90,6 +107,11 @@ func (s *Store) transaction(ctx context.Context, step string, who acting, do fun
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if err := s.q.SettingsApply(ctx, tx, who.apply); err != nil {
 				return err
+			}
+			if who.adopt != "" {
+				if _, err := tx.Exec(ctx, who.adopt, who.token); err != nil {
+					return err
+				}
 			}
 			return do(ctx, tx)
 		})

@@ -71,7 +71,7 @@ WITH member AS (
     JOIN devices d ON d.tenant_id = p.tenant_id AND d.id = p.device_id
     WHERE p.tenant_id = $5 AND p.id = $6
       AND p.left_at IS NULL AND d.state = 'ACTIVE'
-    FOR SHARE OF p, d
+    FOR SHARE OF d, p
 )
 INSERT INTO credentials (tenant_id, id, room_id, participant_id, kind, token_hash, expires_at)
 SELECT member.tenant_id, $1, member.room_id, member.id, $2, $3,
@@ -95,7 +95,8 @@ type CredentialMintRow struct {
 }
 
 // No row when the participant is not a current one of an ACTIVE device. The locks make
-// a removal or suspension that runs at the same time wait, and then see this row.
+// a removal or suspension that runs at the same time wait, and then see this row; the
+// device's comes first (DevicesLock).
 func (q *Queries) CredentialMint(ctx context.Context, db DBTX, arg CredentialMintParams) (CredentialMintRow, error) {
 	row := db.QueryRow(ctx, CredentialMint,
 		arg.ID,
@@ -188,6 +189,59 @@ func (q *Queries) CredentialRevokeOfParticipant(ctx context.Context, db DBTX, te
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const CredentialsOfParticipants = `-- name: CredentialsOfParticipants :many
+SELECT id FROM credentials
+WHERE tenant_id = $1 AND participant_id = ANY($2::uuid[])
+  AND revoked_at IS NULL AND expires_at > now()
+`
+
+func (q *Queries) CredentialsOfParticipants(ctx context.Context, db DBTX, tenantID uuid.UUID, participantIds []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := db.Query(ctx, CredentialsOfParticipants, tenantID, participantIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const CredentialsRevokeOfParticipants = `-- name: CredentialsRevokeOfParticipants :many
+UPDATE credentials SET revoked_at = now()
+WHERE tenant_id = $1 AND participant_id = ANY($2::uuid[])
+  AND revoked_at IS NULL AND expires_at > now()
+RETURNING id
+`
+
+func (q *Queries) CredentialsRevokeOfParticipants(ctx context.Context, db DBTX, tenantID uuid.UUID, participantIds []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := db.Query(ctx, CredentialsRevokeOfParticipants, tenantID, participantIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

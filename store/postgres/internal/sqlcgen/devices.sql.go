@@ -7,9 +7,50 @@ package sqlcgen
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
+
+const DeviceAdminExists = `-- name: DeviceAdminExists :one
+SELECT EXISTS (SELECT FROM devices
+               WHERE tenant_id = $1 AND admin AND state IN ('APPROVED', 'ACTIVE', 'SUSPENDED'))
+`
+
+func (q *Queries) DeviceAdminExists(ctx context.Context, db DBTX, tenantID uuid.UUID) (bool, error) {
+	row := db.QueryRow(ctx, DeviceAdminExists, tenantID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const DeviceByID = `-- name: DeviceByID :one
+SELECT tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
+       agreement_key, agreement_signature, fingerprint, approved_at, invite_id
+FROM devices WHERE tenant_id = $1 AND id = $2
+`
+
+func (q *Queries) DeviceByID(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) (Device, error) {
+	row := db.QueryRow(ctx, DeviceByID, tenantID, iD)
+	var i Device
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Label,
+		&i.Kind,
+		&i.State,
+		&i.CreatedAt,
+		&i.RevokedAt,
+		&i.Admin,
+		&i.IdentityKey,
+		&i.AgreementKey,
+		&i.AgreementSignature,
+		&i.Fingerprint,
+		&i.ApprovedAt,
+		&i.InviteID,
+	)
+	return i, err
+}
 
 const DeviceCreate = `-- name: DeviceCreate :exec
 INSERT INTO devices (tenant_id, id, label, kind, state)
@@ -35,6 +76,82 @@ func (q *Queries) DeviceCreate(ctx context.Context, db DBTX, arg DeviceCreatePar
 	return err
 }
 
+const DeviceEnroll = `-- name: DeviceEnroll :one
+INSERT INTO devices (tenant_id, id, label, kind, state, admin, identity_key, agreement_key,
+                     agreement_signature, fingerprint, approved_at, invite_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
+        $9, $10, CASE WHEN $5 = 'APPROVED' THEN now() END, $11)
+ON CONFLICT ON CONSTRAINT devices_identity_key_uq DO NOTHING
+RETURNING tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
+          agreement_key, agreement_signature, fingerprint, approved_at, invite_id
+`
+
+type DeviceEnrollParams struct {
+	TenantID           uuid.UUID
+	ID                 uuid.UUID
+	Label              string
+	Kind               string
+	State              string
+	Admin              bool
+	IdentityKey        []byte
+	AgreementKey       []byte
+	AgreementSignature []byte
+	Fingerprint        *string
+	InviteID           uuid.NullUUID
+}
+
+// No row when the identity key is enrolled in the tenant.
+func (q *Queries) DeviceEnroll(ctx context.Context, db DBTX, arg DeviceEnrollParams) (Device, error) {
+	row := db.QueryRow(ctx, DeviceEnroll,
+		arg.TenantID,
+		arg.ID,
+		arg.Label,
+		arg.Kind,
+		arg.State,
+		arg.Admin,
+		arg.IdentityKey,
+		arg.AgreementKey,
+		arg.AgreementSignature,
+		arg.Fingerprint,
+		arg.InviteID,
+	)
+	var i Device
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Label,
+		&i.Kind,
+		&i.State,
+		&i.CreatedAt,
+		&i.RevokedAt,
+		&i.Admin,
+		&i.IdentityKey,
+		&i.AgreementKey,
+		&i.AgreementSignature,
+		&i.Fingerprint,
+		&i.ApprovedAt,
+		&i.InviteID,
+	)
+	return i, err
+}
+
+const DeviceKey = `-- name: DeviceKey :one
+SELECT state, identity_key FROM devices WHERE tenant_id = $1 AND id = $2 FOR SHARE
+`
+
+type DeviceKeyRow struct {
+	State       string
+	IdentityKey []byte
+}
+
+// The device's key and state, which stay as they are until the transaction ends.
+func (q *Queries) DeviceKey(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) (DeviceKeyRow, error) {
+	row := db.QueryRow(ctx, DeviceKey, tenantID, iD)
+	var i DeviceKeyRow
+	err := row.Scan(&i.State, &i.IdentityKey)
+	return i, err
+}
+
 const DeviceLock = `-- name: DeviceLock :one
 SELECT state FROM devices WHERE tenant_id = $1 AND id = $2 FOR SHARE
 `
@@ -49,17 +166,134 @@ func (q *Queries) DeviceLock(ctx context.Context, db DBTX, tenantID uuid.UUID, i
 
 const DeviceMove = `-- name: DeviceMove :one
 UPDATE devices d SET state = t.to_state,
+       approved_at = CASE WHEN t.event = 'approve' THEN now() ELSE d.approved_at END,
        revoked_at = CASE WHEN t.to_state = 'REVOKED' THEN now() END
 FROM state_transition t
 WHERE d.tenant_id = $1 AND d.id = $2
   AND t.machine = 'device' AND t.from_state = d.state AND t.event = $3
-RETURNING d.state
+RETURNING d.tenant_id, d.id, d.label, d.kind, d.state, d.created_at, d.revoked_at, d.admin, d.identity_key,
+          d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id
 `
 
 // One step of the device's state machine; no row when the table has no such move.
-func (q *Queries) DeviceMove(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID, event string) (string, error) {
+func (q *Queries) DeviceMove(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID, event string) (Device, error) {
 	row := db.QueryRow(ctx, DeviceMove, tenantID, iD, event)
-	var state string
-	err := row.Scan(&state)
-	return state, err
+	var i Device
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Label,
+		&i.Kind,
+		&i.State,
+		&i.CreatedAt,
+		&i.RevokedAt,
+		&i.Admin,
+		&i.IdentityKey,
+		&i.AgreementKey,
+		&i.AgreementSignature,
+		&i.Fingerprint,
+		&i.ApprovedAt,
+		&i.InviteID,
+	)
+	return i, err
+}
+
+const DevicePage = `-- name: DevicePage :many
+SELECT tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
+       agreement_key, agreement_signature, fingerprint, approved_at, invite_id
+FROM devices
+WHERE tenant_id = $1 AND (created_at, id) > ($2::timestamptz, $3::uuid)
+  AND ($4::text = '' OR state = $4)
+ORDER BY created_at, id LIMIT $5
+`
+
+type DevicePageParams struct {
+	TenantID  uuid.UUID
+	AfterTime time.Time
+	After     uuid.UUID
+	State     string
+	Page      int32
+}
+
+// In the order of their making; no state is every state.
+func (q *Queries) DevicePage(ctx context.Context, db DBTX, arg DevicePageParams) ([]Device, error) {
+	rows, err := db.Query(ctx, DevicePage,
+		arg.TenantID,
+		arg.AfterTime,
+		arg.After,
+		arg.State,
+		arg.Page,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Device
+	for rows.Next() {
+		var i Device
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Label,
+			&i.Kind,
+			&i.State,
+			&i.CreatedAt,
+			&i.RevokedAt,
+			&i.Admin,
+			&i.IdentityKey,
+			&i.AgreementKey,
+			&i.AgreementSignature,
+			&i.Fingerprint,
+			&i.ApprovedAt,
+			&i.InviteID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const DevicesLock = `-- name: DevicesLock :many
+SELECT id, state, admin, fingerprint FROM devices
+WHERE tenant_id = $1 AND id = ANY($2::uuid[])
+ORDER BY id FOR NO KEY UPDATE
+`
+
+type DevicesLockRow struct {
+	ID          uuid.UUID
+	State       string
+	Admin       bool
+	Fingerprint *string
+}
+
+// Makes changes of these devices follow one another, and whoever relies on their state
+// (DeviceLock) wait. Locks are taken in the order devices, rooms, participants, credentials;
+// several of a kind in the order of their ids.
+func (q *Queries) DevicesLock(ctx context.Context, db DBTX, tenantID uuid.UUID, iDs []uuid.UUID) ([]DevicesLockRow, error) {
+	rows, err := db.Query(ctx, DevicesLock, tenantID, iDs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DevicesLockRow
+	for rows.Next() {
+		var i DevicesLockRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.State,
+			&i.Admin,
+			&i.Fingerprint,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -67,13 +67,50 @@ type Credential struct {
 }
 
 type Device struct {
+	TenantID           uuid.UUID
+	ID                 uuid.UUID
+	Label              string
+	Kind               string
+	State              string
+	CreatedAt          time.Time
+	RevokedAt          *time.Time
+	Admin              bool
+	IdentityKey        []byte
+	AgreementKey       []byte
+	AgreementSignature []byte
+	Fingerprint        *string
+	ApprovedAt         *time.Time
+	InviteID           uuid.NullUUID
+}
+
+type DeviceChallenge struct {
 	TenantID  uuid.UUID
-	ID        uuid.UUID
-	Label     string
-	Kind      string
-	State     string
+	DeviceID  uuid.UUID
+	NonceHash []byte
+	ExpiresAt time.Time
+}
+
+type DeviceToken struct {
+	TenantID  uuid.UUID
+	DeviceID  uuid.UUID
+	TokenHash []byte
 	CreatedAt time.Time
+	ExpiresAt time.Time
 	RevokedAt *time.Time
+}
+
+type Invite struct {
+	TenantID     uuid.UUID
+	ID           uuid.UUID
+	CreatedBy    uuid.NullUUID
+	Kind         string
+	Admin        bool
+	TokenHash    []byte
+	State        string
+	FailedProofs int32
+	CreatedAt    time.Time
+	ExpiresAt    time.Time
+	ConsumedBy   uuid.NullUUID
 }
 
 type MessageTrace struct {

@@ -128,3 +128,66 @@ func (q *Queries) ParticipantRoles(ctx context.Context, db DBTX, tenantID uuid.U
 	}
 	return items, nil
 }
+
+const ParticipantsLeave = `-- name: ParticipantsLeave :many
+UPDATE participants SET left_at = now()
+WHERE tenant_id = $1 AND device_id = $2 AND left_at IS NULL
+RETURNING id, room_id
+`
+
+type ParticipantsLeaveRow struct {
+	ID     uuid.UUID
+	RoomID uuid.UUID
+}
+
+// Ends every membership of a device. Its rooms are locked (RoomsOfDeviceLock).
+func (q *Queries) ParticipantsLeave(ctx context.Context, db DBTX, tenantID uuid.UUID, deviceID uuid.UUID) ([]ParticipantsLeaveRow, error) {
+	rows, err := db.Query(ctx, ParticipantsLeave, tenantID, deviceID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ParticipantsLeaveRow
+	for rows.Next() {
+		var i ParticipantsLeaveRow
+		if err := rows.Scan(&i.ID, &i.RoomID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ParticipantsOfDevice = `-- name: ParticipantsOfDevice :many
+SELECT id, room_id FROM participants
+WHERE tenant_id = $1 AND device_id = $2 AND left_at IS NULL
+ORDER BY id
+`
+
+type ParticipantsOfDeviceRow struct {
+	ID     uuid.UUID
+	RoomID uuid.UUID
+}
+
+func (q *Queries) ParticipantsOfDevice(ctx context.Context, db DBTX, tenantID uuid.UUID, deviceID uuid.UUID) ([]ParticipantsOfDeviceRow, error) {
+	rows, err := db.Query(ctx, ParticipantsOfDevice, tenantID, deviceID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ParticipantsOfDeviceRow
+	for rows.Next() {
+		var i ParticipantsOfDeviceRow
+		if err := rows.Scan(&i.ID, &i.RoomID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -260,3 +260,68 @@ func (q *Queries) RoomVersions(ctx context.Context, db DBTX, tenantID uuid.UUID,
 	}
 	return items, nil
 }
+
+const RoomsLoseMember = `-- name: RoomsLoseMember :many
+UPDATE rooms r SET version = r.version + 1,
+       state = coalesce((SELECT t.to_state FROM state_transition t
+                         WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'member_removed'
+                           AND r.scheme <> 'none'), r.state)
+WHERE r.tenant_id = $1 AND r.id = ANY($2::uuid[])
+RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.created_at
+`
+
+type RoomsLoseMemberRow struct {
+	TenantID        uuid.UUID
+	ID              uuid.UUID
+	Kind            string
+	Scheme          string
+	PrivateMessages string
+	State           string
+	Version         int64
+	CreatedAt       time.Time
+}
+
+// A member of each of these rooms is gone. An encrypted one moves as the state machine
+// says, where it says something; every one has changed.
+func (q *Queries) RoomsLoseMember(ctx context.Context, db DBTX, tenantID uuid.UUID, iDs []uuid.UUID) ([]RoomsLoseMemberRow, error) {
+	rows, err := db.Query(ctx, RoomsLoseMember, tenantID, iDs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RoomsLoseMemberRow
+	for rows.Next() {
+		var i RoomsLoseMemberRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Kind,
+			&i.Scheme,
+			&i.PrivateMessages,
+			&i.State,
+			&i.Version,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RoomsOfDeviceLock = `-- name: RoomsOfDeviceLock :exec
+SELECT r.id FROM rooms r
+WHERE r.tenant_id = $1 AND r.id IN (
+    SELECT p.room_id FROM participants p
+    WHERE p.tenant_id = $1 AND p.device_id = $2 AND p.left_at IS NULL)
+ORDER BY r.id FOR UPDATE
+`
+
+// RoomLock of every room that the device is in, which joins no other while it is locked.
+func (q *Queries) RoomsOfDeviceLock(ctx context.Context, db DBTX, tenantID uuid.UUID, deviceID uuid.UUID) error {
+	_, err := db.Exec(ctx, RoomsOfDeviceLock, tenantID, deviceID)
+	return err
+}

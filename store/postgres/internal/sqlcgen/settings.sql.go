@@ -97,6 +97,32 @@ func (q *Queries) SessionWritable(ctx context.Context, db DBTX) (bool, error) {
 	return writable, err
 }
 
+const SettingsAdoptDevicesTenant = `-- name: SettingsAdoptDevicesTenant :exec
+SELECT set_config('relay.tenant', t.tenant_id::text, true),
+       set_config('relay.actor', 'service', true)
+FROM device_tokens t
+WHERE t.token_hash = $1
+`
+
+// Lets the transaction act in the tenant of the one access token that relay.token shows.
+func (q *Queries) SettingsAdoptDevicesTenant(ctx context.Context, db DBTX, tokenHash []byte) error {
+	_, err := db.Exec(ctx, SettingsAdoptDevicesTenant, tokenHash)
+	return err
+}
+
+const SettingsAdoptInvitesTenant = `-- name: SettingsAdoptInvitesTenant :exec
+SELECT set_config('relay.tenant', i.tenant_id::text, true),
+       set_config('relay.actor', 'service', true)
+FROM invites i
+WHERE i.token_hash = $1
+`
+
+// Lets the transaction act in the tenant of the one invite that relay.token shows.
+func (q *Queries) SettingsAdoptInvitesTenant(ctx context.Context, db DBTX, tokenHash []byte) error {
+	_, err := db.Exec(ctx, SettingsAdoptInvitesTenant, tokenHash)
+	return err
+}
+
 const SettingsAdoptTenant = `-- name: SettingsAdoptTenant :exec
 SELECT set_config('relay.tenant', c.tenant_id::text, true),
        set_config('relay.actor', 'service', true)

@@ -45,6 +45,18 @@ func (q *Queries) TenantFrozen(ctx context.Context, db DBTX, id uuid.UUID) (bool
 	return frozen, err
 }
 
+const TenantHold = `-- name: TenantHold :one
+SELECT id FROM tenants WHERE id = $1 FOR NO KEY UPDATE
+`
+
+// Makes what is counted per tenant follow one another; references to the tenant don't wait.
+func (q *Queries) TenantHold(ctx context.Context, db DBTX, id uuid.UUID) (uuid.UUID, error) {
+	row := db.QueryRow(ctx, TenantHold, id)
+	var id_2 uuid.UUID
+	err := row.Scan(&id_2)
+	return id_2, err
+}
+
 const TenantPage = `-- name: TenantPage :many
 SELECT id FROM tenants WHERE id > $1 ORDER BY id LIMIT $2
 `

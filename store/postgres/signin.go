@@ -1,0 +1,105 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/store/postgres/internal/sqlcgen"
+)
+
+// challengeBatch bounds what one new challenge deletes of the expired ones of all devices;
+// more than one, so that they become fewer.
+const challengeBatch = 10
+
+// NewChallenge implements store.SignIns.
+func (s *Store) NewChallenge(ctx context.Context, tenant, device uuid.UUID, nonce store.TokenHash) error {
+	return s.transaction(ctx, "make challenge", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
+		// The device's own, since there may be no row to lock.
+		if err := s.q.RoomsSerialize(ctx, db, []int64{lockKey(device)}); err != nil {
+			return err
+		}
+		if err := s.q.ChallengePrune(ctx, db, tenant, challengeBatch); err != nil {
+			return err
+		}
+		if err := s.q.ChallengesKeep(ctx, db, tenant, device, store.MaxChallenges-1); err != nil {
+			return err
+		}
+		return s.q.ChallengeMake(ctx, db, sqlcgen.ChallengeMakeParams{
+			TenantID: tenant, DeviceID: device, NonceHash: nonce[:], TTLSeconds: store.ChallengeTTL.Seconds(),
+		})
+	})
+}
+
+// SignIn implements store.SignIns.
+func (s *Store) SignIn(ctx context.Context, tenant, device uuid.UUID, nonce, token store.TokenHash, ttl time.Duration, verify func(identity [32]byte) bool) (time.Time, error) {
+	if ttl <= 0 {
+		return time.Time{}, fmt.Errorf("sign in: ttl %s: %w", ttl, store.ErrInvalid)
+	}
+	var expires time.Time
+	var signedIn bool
+	err := s.transaction(ctx, "sign in", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
+		// A refusal commits: the nonce is used up.
+		signedIn, err = s.answersChallenge(ctx, db, tenant, device, nonce, verify)
+		if err != nil || !signedIn {
+			return err
+		}
+		if err := s.q.DeviceTokensKeep(ctx, db, tenant, device, store.MaxTokens-1); err != nil {
+			return err
+		}
+		expires, err = s.q.DeviceTokenMake(ctx, db, sqlcgen.DeviceTokenMakeParams{
+			TenantID: tenant, DeviceID: device, TokenHash: token[:], TTLSeconds: ttl.Seconds(),
+		})
+		return err
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !signedIn {
+		return time.Time{}, store.ErrUnauthenticated
+	}
+	return expires.UTC(), nil
+}
+
+// answersChallenge uses up the nonce, and keeps the device as it is until the transaction ends.
+func (s *Store) answersChallenge(ctx context.Context, db sqlcgen.DBTX, tenant, device uuid.UUID, nonce store.TokenHash, verify func([32]byte) bool) (bool, error) {
+	valid, err := s.q.ChallengeConsume(ctx, db, tenant, device, nonce[:])
+	if isNoRows(err) || err == nil && !valid {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	row, err := s.q.DeviceKey(ctx, db, tenant, device)
+	if isNoRows(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	state := store.DeviceState(row.State)
+	if row.IdentityKey == nil || state != store.DeviceApproved && state != store.DeviceActive {
+		return false, nil
+	}
+	return verify([32]byte(row.IdentityKey)), nil
+}
+
+// AuthenticateDevice implements store.SignIns.
+func (s *Store) AuthenticateDevice(ctx context.Context, token store.TokenHash) (store.Device, error) {
+	var row sqlcgen.Device
+	err := s.call(ctx, "authenticate device", asSignedIn(token), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
+		row, err = s.q.DeviceTokenIdentity(ctx, db, token[:])
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Device{}, store.ErrUnauthenticated
+	}
+	if err != nil {
+		return store.Device{}, err
+	}
+	return deviceOf(row), nil
+}
