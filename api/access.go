@@ -47,10 +47,17 @@ func (a *API) guardPublic(r *http.Request, to *route) (*http.Request, error) {
 	if err := a.limits.address(from); err != nil {
 		return nil, err
 	}
-	if !ok || to.access != forSession {
+	if !ok || to.access == forOperator {
 		return nil, a.limits.denied(from, unauthorized(to.access))
 	}
-	identity, err := a.authenticate(r, from, token)
+	if to.access == forDevice {
+		device, err := authenticate(a, r, from, token, to.access, a.cfg.Store.AuthenticateDevice)
+		if err != nil {
+			return nil, err
+		}
+		return withCaller(r, caller{tenant: device.Tenant, device: device, token: token}), nil
+	}
+	identity, err := authenticate(a, r, from, token, to.access, a.cfg.Store.Authenticate)
 	if err != nil {
 		return nil, err
 	}
@@ -121,10 +128,12 @@ func (a *API) asOperator(r *http.Request, to *route) (*http.Request, error) {
 	return withCaller(r, who), nil
 }
 
-// authenticate looks the credential up, each time anew: what was revoked gives no
-// access from then on. A credential that was good before keeps its access while
-// somebody else guesses from the same address.
-func (a *API) authenticate(r *http.Request, from netip.Addr, token store.TokenHash) (store.Identity, error) {
+// authenticate looks the credential or access token up, each time anew: what was revoked
+// gives no access from then on. One that was good before keeps its access while somebody
+// else guesses from the same address.
+func authenticate[T any](
+	a *API, r *http.Request, from netip.Addr, token store.TokenHash, to access, lookUp func(context.Context, store.TokenHash) (T, error),
+) (found T, err error) {
 	known := a.limits.tokens.knows(token)
 	spend := func() error { return a.limits.token(token) }
 	before, after := func() error { return a.limits.mayTry(from) }, spend
@@ -132,19 +141,19 @@ func (a *API) authenticate(r *http.Request, from netip.Addr, token store.TokenHa
 		before, after = spend, func() error { return nil }
 	}
 	if err := before(); err != nil {
-		return store.Identity{}, err
+		return found, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.RequestTimeout)
 	defer cancel()
-	identity, err := a.cfg.Store.Authenticate(ctx, token)
+	found, err = lookUp(ctx, token)
 	if errors.Is(err, store.ErrUnauthenticated) {
 		a.limits.tokens.forget(token)
-		return store.Identity{}, a.limits.denied(from, unauthorized(forSession))
+		return found, a.limits.denied(from, unauthorized(to))
 	}
 	if err != nil {
-		return store.Identity{}, err
+		return found, err
 	}
-	return identity, after()
+	return found, after()
 }
 
 // asParticipant names the credential's participant as the caller. It opens its own
@@ -173,6 +182,8 @@ func unauthorized(to access) error {
 	switch to {
 	case forSession:
 		detail = "a participant's credential is needed: Authorization: Bearer"
+	case forDevice:
+		detail = "a device's access token is needed: Authorization: Bearer"
 	case forService:
 		return errForbidden
 	case forOperator, forEverybody:

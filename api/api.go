@@ -13,6 +13,7 @@ import (
 
 	"github.com/peerrelay/peerrelay/board"
 	"github.com/peerrelay/peerrelay/cluster"
+	"github.com/peerrelay/peerrelay/identity"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/store"
 )
@@ -26,6 +27,9 @@ type Store interface {
 	store.NoticeReader
 	store.Rules
 	store.Generations
+	store.Enrollments
+	store.Devices
+	store.SignIns
 }
 
 // Announcer puts a committed change in force on every node; a cluster.Node is one.
@@ -115,6 +119,8 @@ type API struct {
 	senders *senders
 	limits  *limiter
 	metrics *metrics
+	events  *eventHub
+	standIn identity.Keys // for enrollments without keys that are accepted
 
 	reference *reference
 	internal  internalLimits
@@ -139,6 +145,7 @@ func newAPI(cfg Config) *API {
 	a := &API{cfg: cfg, log: cfg.Logger.With("component", "api"), started: cfg.Now(), internal: newInternalLimits()}
 	a.health.checks = cfg.Checks
 	a.senders = newSenders(cfg.Now)
+	a.events, a.standIn = newEventHub(), newStandIn()
 	a.limits = newLimiter(cfg.Limits, cfg.Now, func(limit string) { a.metrics.limited.WithLabelValues(limit).Inc() })
 	return a
 }
@@ -153,6 +160,10 @@ func (a *API) Public() http.Handler {
 	rt.limits = a.limits
 	return rt
 }
+
+// Close ends the answers that go on by themselves, of GET /v1/events. It is called before
+// the servers are closed, which wait for answers.
+func (a *API) Close() { a.events.close() }
 
 // defaultTenant asks the store once.
 func (a *API) defaultTenant(ctx context.Context) (uuid.UUID, error) {

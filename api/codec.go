@@ -120,6 +120,9 @@ func encodeAnswer(value any) (answer rawAnswer, err error) {
 	if raw, ok := value.(rawAnswer); ok {
 		return raw, nil
 	}
+	if _, ok := value.(liveAnswer); ok {
+		return rawAnswer{contentType: mediaEvents}, nil
+	}
 	data, err := json.Marshal(value, json.Deterministic(true))
 	if err != nil { // our own types: a fault of this program
 		err = &wire.Error{Code: wire.Internal, Detail: "the answer could not be written"}

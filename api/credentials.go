@@ -2,12 +2,14 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 const (
@@ -62,11 +64,36 @@ func (a *API) mintInRoom(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
+	if who := callerOf(r.Context()); !who.operator {
+		return a.mintForSelf(r, room, who.device, body)
+	}
 	participant, err := bodyID(body.ParticipantID, "participant_id")
 	if err != nil {
 		return 0, nil, err
 	}
 	return a.mintCredential(r, room, participant, body)
+}
+
+// mintForSelf mints for the participant that the device is in the room. A room it is not
+// in does not exist for it.
+func (a *API) mintForSelf(r *http.Request, room uuid.UUID, device store.Device, body NewCredential) (int, any, error) {
+	if body.Kind == string(store.CredentialDevelopment) {
+		return 0, nil, &wire.Error{Code: wire.Forbidden, Detail: "only the operator mints development credentials"}
+	}
+	op, err := a.begin(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer op.cancel()
+	roster, err := a.cfg.Store.Roster(op.ctx, op.tenant, room)
+	if err != nil {
+		return 0, nil, err
+	}
+	self := slices.IndexFunc(roster.Participants, func(p store.Participant) bool { return p.Device == device.ID })
+	if self < 0 || body.ParticipantID != "" && body.ParticipantID != roster.Participants[self].ID.String() {
+		return 0, nil, store.ErrNotFound
+	}
+	return a.mintCredential(r, room, roster.Participants[self].ID, body)
 }
 
 func (a *API) mintForParticipant(r *http.Request) (int, any, error) {

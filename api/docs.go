@@ -129,8 +129,9 @@ func (r *route) who() string {
 	return r.access.words()
 }
 
-// Who may call, where a room's endpoint does not serve everybody who may ask.
+// Who may call, where an endpoint does not serve everybody who may ask.
 const (
+	forAdmins  = "admin devices, and the operator"
 	forSenders = "participants of the room, but viewers"
 	forOwner   = "the room's owner, and the operator"
 )
@@ -140,6 +141,8 @@ func (a access) words() string {
 	switch a {
 	case forOperator:
 		return "the operator"
+	case forDevice:
+		return "devices that have signed in, and the operator"
 	case forSession:
 		return "participants of the room, and the operator"
 	case forService:
@@ -157,6 +160,8 @@ func (o *described) curl() string {
 	switch r.access {
 	case forOperator:
 		words = append(words, `-H "Authorization: Bearer $OPERATOR_TOKEN"`)
+	case forDevice:
+		words = append(words, `-H "Authorization: Bearer $ACCESS_TOKEN"`)
 	case forSession:
 		words = append(words, `-H "Authorization: Bearer $CREDENTIAL"`)
 	case forService:

@@ -67,6 +67,7 @@ const (
 	exampleDevice      = "019ad2f0-6a3f-7b21-a5c4-91d8e7f60b2a"
 	exampleCredential  = "019ad2f0-6a41-7e08-b3f6-c05d1a2e3f48"
 	exampleTenant      = "019ad2ee-1f00-7a90-8c55-d4e3f2a1b0c9"
+	exampleInvite      = "019ad2ef-30aa-7d11-a8c4-5b6e7f809123"
 	exampleTokenHash   = "a token's hash, which is 32 byte"
 	exampleNow         = "1790000000000"
 	exampleLater       = "1790003600000"
@@ -85,6 +86,33 @@ var before = map[string][]string{
 	"getSessionsByIdBoardCardsByCardId":        {"postSessionsByIdBoardCards"},
 	"getSessionsByIdBoardEvents":               {"postSessionsByIdBoardCards"},
 	"postSessionsByIdBoardCardsByCardIdEvents": {"postSessionsByIdBoardCards"},
+}
+
+// devices are the operations on a device, and what makes one whose example they are.
+var devices = map[string]func(*testing.T, *testkit.Relay) *testkit.Device{
+	"postDevicesByIdApprove":   func(t *testing.T, s *testkit.Relay) *testkit.Device { return s.Enroll(t, "agent", false) },
+	"postDevicesByIdSuspend":   activeDevice,
+	"postDevicesByIdReinstate": suspendedDevice,
+	"postDevicesByIdRevoke":    activeDevice,
+	"getDevices":               activeDevice,
+	"getDevicesById":           activeDevice,
+	"postAuthChallenge":        activeDevice,
+	"postAuthToken":            activeDevice,
+	"putDevicesMeKeys":         activeDevice,
+	"getEvents":                func(t *testing.T, s *testkit.Relay) *testkit.Device { return s.ActiveDevice(t, "human", true) },
+	"postInvites":              func(t *testing.T, s *testkit.Relay) *testkit.Device { return s.ActiveDevice(t, "human", true) },
+}
+
+// asDevice are the operations that a device performs; in the others of devices the operator
+// does.
+var asDevice = []string{"putDevicesMeKeys", "getEvents", "postInvites"}
+
+func activeDevice(t *testing.T, s *testkit.Relay) *testkit.Device { return s.ActiveDevice(t, "agent", false) }
+
+func suspendedDevice(t *testing.T, s *testkit.Relay) *testkit.Device {
+	d := activeDevice(t, s)
+	s.Call(t, http.MethodPost, "/v1/devices/"+d.ID+"/suspend", nil, nil)
+	return d
 }
 
 // asAgent are the operations that an agent performs; in the others the owner does.
@@ -129,10 +157,11 @@ func (e *examples) token(t *testing.T, name string) string {
 // place is a room of its own for one example.
 type place struct {
 	owner, agent string            // credentials
+	device       string            // access token
 	real         *strings.Replacer // example values by real ones
 }
 
-func (e *examples) place(t *testing.T, scheme string) *place {
+func (e *examples) place(t *testing.T, id, scheme string) *place {
 	t.Helper()
 	room := e.relay.Room(t, testkit.RoomOptions{Scheme: scheme})
 	owner, agent, other := e.relay.Join(t, room, "owner"), e.relay.Join(t, room, "agent"), e.relay.Join(t, room, "agent")
@@ -141,12 +170,50 @@ func (e *examples) place(t *testing.T, scheme string) *place {
 	require.True(t, ok)
 	p := &place{owner: owner.Credential, agent: credential}
 	now := time.Now()
-	p.real = strings.NewReplacer(
+	real := e.device(t, p, id)
+	p.real = strings.NewReplacer(append(real,
 		exampleRoom, room, exampleParticipant, agent.ID, exampleOther, other.ID, exampleCredential, credentialID,
 		exampleTenant, e.tenant(t, hash), exampleTokenHash, string(hash[:]),
 		exampleNow, strconv.FormatInt(now.UnixMilli(), 10), exampleLater, strconv.FormatInt(now.Add(time.Hour).UnixMilli(), 10),
-	)
+	)...)
 	return p
+}
+
+// device makes what an operation on devices needs, and tells which values of the example
+// stand for it.
+func (e *examples) device(t *testing.T, p *place, id string) (real []string) {
+	t.Helper()
+	switch {
+	case id == "postEnroll":
+		for name, value := range testkit.NewDevice(t).Enrollment(t, e.relay.Invite(t, "agent", false).Token, "agent") {
+			if name != "kind" && name != "label" {
+				real = append(real, e.example(t, id, name), value)
+			}
+		}
+	case id == "deleteInvitesById":
+		real = append(real, exampleInvite, e.relay.Invite(t, "agent", false).ID)
+	case devices[id] != nil:
+		d := devices[id](t, e.relay)
+		p.device = d.AccessToken
+		real = append(real, exampleDevice, d.ID)
+		if id == "postDevicesByIdApprove" {
+			real = append(real, "K7QM-2XPD-9VWE-R4TN-BA3C", d.Keys.Fingerprint())
+		}
+		if id == "postAuthToken" {
+			signed := e.relay.SignedNonce(t, d)
+			real = append(real, e.example(t, id, "nonce"), signed["nonce"], e.example(t, id, "signature"), signed["signature"])
+		}
+	}
+	return real
+}
+
+// example is one member of an operation's example.
+func (e *examples) example(t *testing.T, id, member string) string {
+	t.Helper()
+	var values map[string]string
+	_, _, o := e.find(t, id)
+	require.NoError(t, json.Unmarshal(o.RequestBody.Content["application/json"].Example, &values))
+	return values[member]
 }
 
 // tenant asks whose a credential is.
@@ -209,8 +276,7 @@ func (e *examples) perform(t *testing.T, p *place, id string) (answered any) {
 	answer, err := e.client.Do(request)
 	require.NoError(t, err)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	body := e.read(t, answer)
 	status := success(t, o)
 	require.Equal(t, status, strconv.Itoa(answer.StatusCode), "%s %s: %s", method, request.URL, body)
 
@@ -231,6 +297,20 @@ func (e *examples) perform(t *testing.T, p *place, id string) (answered any) {
 	}
 	require.True(t, valid, "%s: %s", id, body)
 	return answered
+}
+
+// read returns an answer's body, of one that does not end what comes first.
+func (*examples) read(t *testing.T, answer *http.Response) []byte {
+	t.Helper()
+	if answer.Header.Get("Content-Type") == "text/event-stream" {
+		first := make([]byte, 1)
+		_, err := io.ReadFull(answer.Body, first)
+		require.NoError(t, err)
+		return first
+	}
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return body
 }
 
 // showsRows reports a list that is not empty; an answer without a list shows enough.
@@ -299,8 +379,10 @@ func (e *examples) bearer(t *testing.T, p *place, o *documented) string {
 	t.Helper()
 	for name := range o.Security[0] {
 		switch {
-		case name == "operator":
+		case name == "operator", name == "device" && !slices.Contains(asDevice, o.OperationID):
 			return e.operator
+		case name == "device":
+			return p.device
 		case name == "service":
 			return e.service
 		case slices.Contains(asAgent, o.OperationID):
@@ -359,7 +441,7 @@ func TestExamplesDoWhatTheDocumentSays(t *testing.T) {
 			if id == "postSessionsByIdMessages" {
 				scheme = "none"
 			}
-			p := e.place(t, scheme)
+			p := e.place(t, id, scheme)
 			for _, first := range before[id] {
 				e.perform(t, p, first)
 			}

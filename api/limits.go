@@ -25,6 +25,8 @@ type Limits struct {
 	AddressBurst      int // default twice as many
 	FailuresPerSecond int // failed authentications of one address; default 10
 	FailuresBurst     int // default five times as many
+	EnrollPerSecond   int // enrollments, good or not, of one address; default 5
+	EnrollBurst       int // default ten times as many
 	Requests          int // being answered at once; default 512
 	RequestsOfOne     int // of one participant at once; default 32
 	Tracked           int // tokens, and addresses, that are remembered; default 65,536
@@ -42,6 +44,8 @@ func (l Limits) withDefaults() Limits {
 	set(&l.AddressBurst, 2*l.AddressPerSecond)
 	set(&l.FailuresPerSecond, 10)
 	set(&l.FailuresBurst, 5*l.FailuresPerSecond)
+	set(&l.EnrollPerSecond, 5)
+	set(&l.EnrollBurst, 10*l.EnrollPerSecond)
 	set(&l.Requests, 512)
 	set(&l.RequestsOfOne, 32)
 	if l.Tracked <= 0 {
@@ -55,6 +59,7 @@ const (
 	limitToken    = "token"
 	limitAddress  = "address"
 	limitFailures = "failures"
+	limitEnroll   = "enroll"
 	limitRequests = "requests"
 	limitShare    = "participant"
 	limitAnswers  = "answers"
@@ -73,6 +78,7 @@ type limiter struct {
 	tokens    *budgets[store.TokenHash] // of credentials that have authenticated
 	addresses *budgets[netip.Addr]
 	failures  *budgets[netip.Addr]
+	enroll    *budgets[netip.Addr]
 	requests  chan struct{} // one place for each request being answered; nil: no limit
 	shares    shares
 	refused   func(limit string) // counts
@@ -83,6 +89,7 @@ func newLimiter(l Limits, now func() time.Time, refused func(string)) *limiter {
 		tokens:    newBudgets[store.TokenHash](l.TokenPerSecond, l.TokenBurst, l.Tracked, now),
 		addresses: newBudgets[netip.Addr](l.AddressPerSecond, l.AddressBurst, l.Tracked, now),
 		failures:  newBudgets[netip.Addr](l.FailuresPerSecond, l.FailuresBurst, l.Tracked, now),
+		enroll:    newBudgets[netip.Addr](l.EnrollPerSecond, l.EnrollBurst, l.Tracked, now),
 		requests:  places(l.Requests),
 		shares:    shares{requests: l.RequestsOfOne, of: make(map[uuid.UUID]share)},
 		refused:   refused,
@@ -108,7 +115,7 @@ type visit struct {
 // enter takes a place among the requests being answered. What is for everybody waits for
 // nothing, and edge nodes have a bound of their own.
 func (v *visit) enter(to *route) error {
-	if v.limits == nil || v.limits.requests == nil || to.access == forEverybody || to.access == forService {
+	if v.limits == nil || v.limits.requests == nil || to.fixed() || to.access == forService {
 		return nil
 	}
 	select {
@@ -223,6 +230,15 @@ func (s *shares) leave(participant uuid.UUID, counted bool, size int64) {
 func (l *limiter) address(from netip.Addr) error {
 	if wait := l.addresses.take(from); wait > 0 {
 		return l.tooMany(limitAddress, wait)
+	}
+	return nil
+}
+
+// mayEnroll takes an enrollment out of an address's budget. It is the same whatever
+// becomes of it.
+func (l *limiter) mayEnroll(from netip.Addr) error {
+	if wait := l.enroll.take(from); wait > 0 {
+		return l.tooMany(limitEnroll, wait)
 	}
 	return nil
 }

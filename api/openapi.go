@@ -96,6 +96,9 @@ type response struct {
 
 // tags are the groups of the reference, in order.
 var tags = []documentTag{
+	{"enrollment", "How a device comes in: an admin makes an invite, the device enrolls with it, an admin compares fingerprints and approves."},
+	{"devices", "Devices and their states: `PENDING`, `APPROVED`, `ACTIVE`, `SUSPENDED`, `REVOKED`."},
+	{"auth", "How a device signs in."},
 	{"rooms", "Rooms and who is in them, for the operator."},
 	{"participants", "What a participant has on the server, for the operator."},
 	{"credentials", "What a participant connects and calls with, for the operator."},
@@ -110,6 +113,7 @@ var tags = []documentTag{
 // accessNames are the security schemes, and who calls with them.
 var accessNames = map[string]securityScheme{
 	"operator":   {"http", "bearer", "The operator token, in `keys/operator.token` below the data folder. The operator's socket needs none."},
+	"device":     {"http", "bearer", "The access token of a device, from `/v1/auth/token`."},
 	"credential": {"http", "bearer", "A credential of a participant of the room in the address."},
 	"service":    {"http", "bearer", "The service token of edge nodes, from a loopback or private address."},
 }
@@ -120,6 +124,8 @@ func (a access) security() []map[string][]string {
 	switch a {
 	case forOperator:
 		return []map[string][]string{one("operator")}
+	case forDevice:
+		return []map[string][]string{one("device"), one("operator")}
 	case forSession:
 		return []map[string][]string{one("credential"), one("operator")}
 	case forService:
@@ -134,6 +140,7 @@ const (
 	mediaJSON   = "application/json"
 	mediaHTML   = "text/html; charset=utf-8"
 	mediaStream = "application/octet-stream"
+	mediaEvents = "text/event-stream"
 )
 
 const introduction = "The HTTP API of a Peer Relay. Requests and answers are JSON; the relay stores envelopes, notices and Board " +
@@ -300,6 +307,10 @@ func (r *route) refusals() []refusedAs {
 	list := slices.Clone(r.doc.refusals)
 	add := func(code wire.Code, when string) { list = append(list, refusedAs{string(code), when}) }
 	if r.access == forEverybody {
+		if r.doc.request != nil {
+			add(wire.TooLarge, "The body is larger than "+strconv.FormatInt(r.bodyLimit(), 10)+" bytes.")
+			add(wire.Unavailable, "It could not be done now, or whether it was done is not known; `Retry-After` says when to come back.")
+		}
 		add(wire.RateLimited, "Too many requests from this address.")
 		return list
 	}
@@ -318,6 +329,8 @@ func (r *route) refusals() []refusedAs {
 	case forSession:
 		add(wire.Unauthorized, "No token, or one that is not valid now.")
 		add(wire.Unavailable, "The network is frozen.")
+	case forDevice:
+		add(wire.Unauthorized, "No token, or one that is not valid now: expired, or of a device that is neither `APPROVED` nor `ACTIVE`.")
 	case forOperator, forEverybody:
 		add(wire.Unauthorized, "No token, or not the operator's.")
 	}
@@ -366,18 +379,26 @@ func refusalResponse(refusals []refusedAs) *response {
 
 // examples are what the names in braces of an example stand for.
 var examples = map[string]string{ //nolint:gosec // none is a secret of anybody
-	"room_id":        "019ad2f0-5b1c-7c3e-9d41-6f2a8b7c0d1e",
-	"participant_id": "019ad2f0-6a40-7d52-8e13-2b9c4f5a6d70",
-	"other_id":       "019ad2f0-7c02-7e19-b2d4-a8c6e0f13579", // another participant
-	"device_id":      "019ad2f0-6a3f-7b21-a5c4-91d8e7f60b2a",
-	"credential_id":  "019ad2f0-6a41-7e08-b3f6-c05d1a2e3f48",
-	"tenant_id":      "019ad2ee-1f00-7a90-8c55-d4e3f2a1b0c9",
-	"card_id":        "019ad2f1-0c11-7f64-9a27-5e6d7c8b9a01",
-	"event_id":       "019ad2f1-0c12-7034-8b68-3f4e5d6c7b82",
-	"message_id":     "m-1",
-	"token_hash":     "a token's hash, which is 32 byte",
-	"now_ms":         "1790000000000",
-	"later_ms":       "1790003600000",
+	"room_id":             "019ad2f0-5b1c-7c3e-9d41-6f2a8b7c0d1e",
+	"participant_id":      "019ad2f0-6a40-7d52-8e13-2b9c4f5a6d70",
+	"other_id":            "019ad2f0-7c02-7e19-b2d4-a8c6e0f13579", // another participant
+	"device_id":           "019ad2f0-6a3f-7b21-a5c4-91d8e7f60b2a",
+	"invite_id":           "019ad2ef-30aa-7d11-a8c4-5b6e7f809123",
+	"invite_token":        "fW6Zb0lPzC3u9yTq1oJxVdKmR2sNhG7aEwYt4cLiB8U",
+	"nonce":               "q3R8sT1vW5xYz7aBcDeFgHiJkLmNoPqRsTuVwXyZ012",
+	"identity_key":        "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=",
+	"agreement_key":       "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=",
+	"agreement_signature": "5VZDAMNgrHKQhuLMgG6CioSHfx645dl02HPgZSJJAVVfuIIVkKM7rMYeOXAc+bRr0lv18FlbviRlUUFDjnoQCw==",
+	"proof":               "kqAJqfDUyriHFtNGHCsmjIKe2eWDnx8mZqEUqGPCxQ4jbvmFW3mJYhcdUXbgKP8GfTsPkdIMLXYzjLBKbYF3CQ==",
+	"fingerprint":         "K7QM-2XPD-9VWE-R4TN-BA3C",
+	"credential_id":       "019ad2f0-6a41-7e08-b3f6-c05d1a2e3f48",
+	"tenant_id":           "019ad2ee-1f00-7a90-8c55-d4e3f2a1b0c9",
+	"card_id":             "019ad2f1-0c11-7f64-9a27-5e6d7c8b9a01",
+	"event_id":            "019ad2f1-0c12-7034-8b68-3f4e5d6c7b82",
+	"message_id":          "m-1",
+	"token_hash":          "a token's hash, which is 32 byte",
+	"now_ms":              "1790000000000",
+	"later_ms":            "1790003600000",
 }
 
 // exampleText is an example as one would send it. Names in braces are filled in within

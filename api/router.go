@@ -129,7 +129,7 @@ func (rt *router) call(w http.ResponseWriter, r *http.Request, to *route, v *vis
 	if r, err = rt.guard(r, to); err != nil {
 		return outcome{err: err}
 	}
-	if err := v.by(callerOf(r.Context()).identity.Participant); err != nil {
+	if err := v.by(callerOf(r.Context()).counted()); err != nil {
 		return outcome{err: err}
 	}
 	if err := to.checkQuery(r); err != nil {
@@ -166,7 +166,7 @@ func limitBody(w http.ResponseWriter, r *http.Request, to *route) error {
 // checkQuery refuses a query with members that the endpoint does not name. Health and
 // reference take any: what asks for them may add some to get round a cache.
 func (r *route) checkQuery(request *http.Request) error {
-	if request.URL.RawQuery == "" || r.access == forEverybody {
+	if request.URL.RawQuery == "" || r.fixed() {
 		return nil
 	}
 	known := make([]string, 0, len(r.doc.query))
@@ -208,6 +208,12 @@ func (rt *router) finish(w http.ResponseWriter, r *http.Request, to *route, v *v
 		w.Header().Set("Content-Security-Policy", answer.policy)
 	}
 	w.WriteHeader(status)
+	if live, ok := o.answer.(liveAnswer); ok && err == nil {
+		if r.Method != http.MethodHead {
+			live(w)
+		}
+		return
+	}
 	_, _ = w.Write(answer.body) // the caller may have gone
 }
 

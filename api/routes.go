@@ -8,6 +8,9 @@ import (
 // routes are all endpoints of the API, in the order of the reference.
 func (a *API) routes() []route {
 	return slices.Concat(
+		a.enrollmentRoutes(),
+		a.deviceRoutes(),
+		a.authRoutes(),
 		a.roomRoutes(),
 		a.participantRoutes(),
 		a.sessionRoutes(),
@@ -90,11 +93,13 @@ func (a *API) participantRoutes() []route {
 
 func (a *API) credentialRoutes() []route {
 	return []route{
-		{method: http.MethodPost, path: "/v1/rooms/{id}/credentials", access: forOperator, handler: a.mintInRoom, doc: doc{
-			tag:         "credentials",
-			summary:     "Mint a credential for a participant of a room",
-			description: "The credential is shown in this answer and never again; the server keeps its hash. Earlier ones stay valid.",
-			request:     NewCredential{}, status: http.StatusCreated, answer: Credential{},
+		{method: http.MethodPost, path: "/v1/rooms/{id}/credentials", access: forDevice, handler: a.mintInRoom, doc: doc{
+			tag:     "credentials",
+			summary: "Mint a credential for a participant of a room",
+			who:     "a device that is in the room, for itself, and the operator",
+			description: "The credential is shown in this answer and never again; the server keeps its hash. Earlier ones stay valid. " +
+				"A device leaves `participant_id` out, and gets credentials of kind `session` only.",
+			request: NewCredential{}, status: http.StatusCreated, answer: Credential{},
 			example: NewCredential{ParticipantID: "{participant_id}", Kind: "session"},
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or the participant is not in it."},

@@ -53,6 +53,10 @@ const (
 	Conflict         Code = "conflict"
 	TooLarge         Code = "too_large"
 	Internal         Code = "internal"
+
+	// EnrollmentRefused is the one refusal of an enrollment, so that nobody learns which
+	// tokens there are (STATE, "Failure cases").
+	EnrollmentRefused Code = "enrollment_refused"
 )
 
 // CloseCode is a WebSocket close code the relay sends.
@@ -137,6 +141,7 @@ var codes = []CodeInfo{
 	{MethodNotAllowed, "http", 0, http.StatusMethodNotAllowed, false, "This address does not take that method."},
 	{Conflict, "http", 0, http.StatusConflict, false, "The state changed, or does not allow this."},
 	{TooLarge, "http", 0, http.StatusRequestEntityTooLarge, false, "The body is larger than this endpoint accepts."},
+	{EnrollmentRefused, "http", 0, http.StatusBadRequest, false, "The device is not enrolled; whatever is wrong, it is this."},
 	{Internal, "http", 0, http.StatusInternalServerError, true, "A fault of the server; its log has the detail."},
 }
 

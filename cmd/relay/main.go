@@ -40,6 +40,8 @@ type CLI struct {
 	Room        RoomCmd        `cmd:"" help:"Make rooms."`
 	Participant ParticipantCmd `cmd:"" help:"Add, remove and list the participants of a room."`
 	Credential  CredentialCmd  `cmd:"" help:"Mint and revoke credentials."`
+	Invite      InviteCmd      `cmd:"" help:"Make and revoke invites, with which devices enroll."`
+	Device      DeviceCmd      `cmd:"" help:"List, approve, suspend, reinstate and revoke devices."`
 	Freeze      FreezeCmd      `cmd:"" help:"Freeze the network: close every connection and accept none, or end that (--off)."`
 	Inbox       InboxCmd       `cmd:"" help:"Show what waits for a participant, and where."`
 	Doctor      DoctorCmd      `cmd:"" help:"Check this machine, the data folder and the running relay."`

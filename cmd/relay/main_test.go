@@ -245,7 +245,8 @@ func TestQuote(t *testing.T) {
 func TestHelpHasExamples(t *testing.T) {
 	for _, command := range []string{
 		"serve", "room create", "participant add", "participant remove", "participant list",
-		"credential mint", "credential revoke", "freeze", "inbox", "doctor", "migrate", "version",
+		"credential mint", "credential revoke", "invite create", "invite revoke",
+		"device list", "device approve", "device suspend", "device reinstate", "device revoke", "freeze", "inbox", "doctor", "migrate", "version",
 	} {
 		var out writer
 		code := run(t.Context(), append(strings.Fields(command), "--help"), console{&out, &out, "relay"})

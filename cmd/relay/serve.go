@@ -101,6 +101,7 @@ func (c *ServeCmd) Run(globals *Globals) error {
 		return err
 	}
 	c.announce(os.Stdout, n, time.Since(began))
+	c.inviteOwner(starting, os.Stdout, n, log)
 
 	var failure error
 	select {
@@ -205,6 +206,20 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	_, _ = io.WriteString(w, b.String())
 }
 
+// inviteOwner shows the invite of the first admin, while there is none. The relay serves
+// without one, too.
+func (c *ServeCmd) inviteOwner(ctx context.Context, w io.Writer, n *node.Node, log *slog.Logger) {
+	invite, made, err := n.OwnerInvite(ctx)
+	if err != nil {
+		log.Warn("the owner's invite was not made: make one with relay invite create --admin", "error", err)
+	}
+	if !made {
+		return
+	}
+	_, _ = fmt.Fprintf(w, "No device is an admin yet. The owner's invite, shown only now and valid until %s, once:\n\n  %s\n\nAnother one:\n\n  %s%s invite create --admin\n\n",
+		moment(invite.ExpiresAt), invite.Token, program(), dataFlag(n))
+}
+
 // from is a listener's address as one connects to it: where it is every address of the
 // machine, that is a name for the machine.
 func from(listening net.Addr, machine string) string {
@@ -246,12 +261,17 @@ func program() string {
 
 // next says what to type next.
 func (*ServeCmd) next(b *strings.Builder, n *node.Node, socket string) {
-	data := ""
-	if relative, err := filepath.Abs("relay-data"); err != nil || relative != n.Data() {
-		data = " --data " + n.Data()
-	}
+	data := dataFlag(n)
 	fmt.Fprintf(b, "\nNext, in another terminal:\n\n")
 	fmt.Fprintf(b, "  %s%s room create\n", program(), data)
 	fmt.Fprintf(b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program(), data)
 	fmt.Fprintf(b, "  bin/peer listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, from(n.Addr(), "127.0.0.1"))
+}
+
+// dataFlag leads operator commands to this relay; empty where its data folder is the usual one.
+func dataFlag(n *node.Node) string {
+	if usual, err := filepath.Abs("relay-data"); err == nil && usual == n.Data() {
+		return ""
+	}
+	return " --data " + n.Data()
 }

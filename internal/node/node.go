@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/peerrelay/peerrelay/api"
 	"github.com/peerrelay/peerrelay/board/hints"
 	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/inbox"
@@ -50,6 +51,7 @@ type Node struct {
 	front    *front.Front
 	hints    *hints.Publisher // nil on an edge
 	web      *web
+	api      *api.API // nil on an edge
 
 	stopping atomic.Bool
 	failed   chan error // something that the node needs ended by itself

@@ -78,6 +78,9 @@ func (n *Node) startWeb(context.Context) error {
 	}
 	// Last, because what sees /readyz answer uses the rest at once.
 	n.serve("public listener", n.web.public, n.publicServer(n.withFront(public)))
+	if n.api != nil { // answers that go on for ever end before the servers wait for them
+		n.onClose("event streams", func(context.Context) error { n.api.Close(); return nil })
+	}
 	return nil
 }
 
@@ -91,6 +94,7 @@ func (n *Node) startAPI() (public http.Handler, err error) {
 	if err != nil {
 		return nil, err
 	}
+	n.api = service
 	socket, err := api.ListenSocket(filepath.Join(n.cfg.Data, api.SocketFile))
 	if err != nil {
 		return nil, err
@@ -197,4 +201,13 @@ func (n *Node) private() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return mux
+}
+
+// OwnerInvite makes the invite of the first admin. It reports false where there is an admin
+// already, and on an edge.
+func (n *Node) OwnerInvite(ctx context.Context) (invite api.Invite, made bool, err error) {
+	if n.api == nil {
+		return api.Invite{}, false, nil
+	}
+	return n.api.OwnerInvite(ctx)
 }
