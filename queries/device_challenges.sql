@@ -11,13 +11,12 @@ WHERE c.tenant_id = @tenant_id AND c.device_id = @device_id AND c.nonce_hash NOT
     ORDER BY o.expires_at DESC, o.nonce_hash LIMIT @keep);
 
 -- name: ChallengePrune :exec
--- Deletes some of the tenant's expired challenges, whosever they are; others that do so
--- now take others.
+-- Deletes some of the tenant's expired challenges, whosever they are.
 DELETE FROM device_challenges c
 WHERE c.tenant_id = @tenant_id AND (c.device_id, c.nonce_hash) IN (
     SELECT o.device_id, o.nonce_hash FROM device_challenges o
     WHERE o.tenant_id = @tenant_id AND o.expires_at <= statement_timestamp()
-    ORDER BY o.expires_at LIMIT @batch FOR UPDATE SKIP LOCKED);
+    ORDER BY o.expires_at LIMIT @batch);
 
 -- name: ChallengeConsume :one
 -- No row: there is no such challenge, or no longer.

@@ -16,6 +16,9 @@ import (
 // more than one, so that they become fewer.
 const challengeBatch = 10
 
+// challengeLock is the number of the lock they are deleted under ("relaychl"; it must only be ours).
+const challengeLock = 0x72656c617963686c
+
 // NewChallenge implements store.SignIns.
 func (s *Store) NewChallenge(ctx context.Context, tenant, device uuid.UUID, nonce store.TokenHash) error {
 	return s.transaction(ctx, "make challenge", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
@@ -23,7 +26,7 @@ func (s *Store) NewChallenge(ctx context.Context, tenant, device uuid.UUID, nonc
 		if err := s.q.RoomsSerialize(ctx, db, []int64{lockKey(device)}); err != nil {
 			return err
 		}
-		if err := s.q.ChallengePrune(ctx, db, tenant, challengeBatch); err != nil {
+		if err := s.pruneChallenges(ctx, db, tenant); err != nil {
 			return err
 		}
 		if err := s.q.ChallengesKeep(ctx, db, tenant, device, store.MaxChallenges-1); err != nil {
@@ -33,6 +36,16 @@ func (s *Store) NewChallenge(ctx context.Context, tenant, device uuid.UUID, nonc
 			TenantID: tenant, DeviceID: device, NonceHash: nonce[:], TTLSeconds: store.ChallengeTTL.Seconds(),
 		})
 	})
+}
+
+// pruneChallenges deletes some expired challenges of all devices, unless another does so
+// now: two that delete the same rows could wait for each other.
+func (s *Store) pruneChallenges(ctx context.Context, db sqlcgen.DBTX, tenant uuid.UUID) error {
+	locked, err := s.q.TransactionLock(ctx, db, challengeLock)
+	if err != nil || !locked {
+		return err
+	}
+	return s.q.ChallengePrune(ctx, db, tenant, challengeBatch)
 }
 
 // SignIn implements store.SignIns.

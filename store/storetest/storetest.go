@@ -62,6 +62,12 @@ var (
 		"Pages":          testPages,
 		"VerifiedTraces": testVerifiedTraces,
 		"Epochs":         testEpochs,
+
+		"Invites":         testInvites,
+		"Enrolling":       testEnrolling,
+		"Devices":         testDevices,
+		"RevocationRaces": testRevocationRaces,
+		"SigningIn":       testSigningIn,
 	}
 	// edgeSuite is what also holds for a store that is asked over a network.
 	edgeSuite = suite{

@@ -52,11 +52,10 @@ DELETE FROM device_challenges c
 WHERE c.tenant_id = $1 AND (c.device_id, c.nonce_hash) IN (
     SELECT o.device_id, o.nonce_hash FROM device_challenges o
     WHERE o.tenant_id = $1 AND o.expires_at <= statement_timestamp()
-    ORDER BY o.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+    ORDER BY o.expires_at LIMIT $2)
 `
 
-// Deletes some of the tenant's expired challenges, whosever they are; others that do so
-// now take others.
+// Deletes some of the tenant's expired challenges, whosever they are.
 func (q *Queries) ChallengePrune(ctx context.Context, db DBTX, tenantID uuid.UUID, batch int32) error {
 	_, err := db.Exec(ctx, ChallengePrune, tenantID, batch)
 	return err
