@@ -90,7 +90,7 @@ Whatever is wrong with an enrollment gets one and the same refusal, and leaves t
 		},
 		notes: `An admin is an ACTIVE device that enrolled with an admin's invite. Revoking ends every membership, credential and access token of
 the device, and moves the rooms, in one transaction. There is one way to REVOKED, from ACTIVE: a suspended device is reinstated
-first.
+first, and then everything that did not expire is valid again until it is revoked.
 `,
 	},
 	{
@@ -139,7 +139,8 @@ func statesPage(t *testing.T) string {
 
 Every move there is. The server takes them from one table in Go and from one in the database, whose trigger refuses all others; a
 test compares the two, and another one this page with them. A request for a move that is not listed is refused with ` + "`conflict`" + ` and
-changes nothing. [security.md](security.md) says what follows from that, and [api.md](api.md) how moves are asked for.
+changes nothing; asking again for a move that was made is no error where the API's reference says so. [security.md](security.md)
+has what follows from that for who is trusted with what.
 `)
 	for _, m := range machines {
 		writeMachine(t, &page, m)
