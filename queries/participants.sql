@@ -31,7 +31,8 @@ WHERE tenant_id = @tenant_id AND device_id = @device_id AND left_at IS NULL
 ORDER BY id;
 
 -- name: ParticipantsLeave :many
--- Ends every membership of a device. Its rooms are locked (RoomsOfDeviceLock).
-UPDATE participants SET left_at = now()
+-- Ends every membership of a device. Its rooms are locked (RoomsOfDeviceLock). One may have
+-- begun after this transaction, which then waited for it.
+UPDATE participants SET left_at = greatest(joined_at, statement_timestamp())
 WHERE tenant_id = @tenant_id AND device_id = @device_id AND left_at IS NULL
 RETURNING id, room_id;

@@ -33,17 +33,18 @@ func (f fixture) in(t *testing.T, state store.DeviceState) store.Device {
 		return device
 	}
 	device = f.active(t, false)
+	var change store.DeviceChange
+	var err error
 	switch state {
 	case store.DeviceSuspended:
-		change, err := f.Store.SuspendDevice(t.Context(), f.tenant, device.ID, uuid.Nil)
-		require.NoError(t, err)
-		return change.Device
+		change, err = f.Store.SuspendDevice(t.Context(), f.tenant, device.ID, uuid.Nil)
 	case store.DeviceRevoked:
-		change, err := f.Store.RevokeDevice(t.Context(), f.tenant, device.ID, uuid.Nil)
-		require.NoError(t, err)
-		return change.Device
+		change, err = f.Store.RevokeDevice(t.Context(), f.tenant, device.ID, uuid.Nil)
+	default:
+		return device
 	}
-	return device
+	require.NoError(t, err)
+	return change.Device
 }
 
 func (f fixture) device(t *testing.T, id uuid.UUID) store.Device {

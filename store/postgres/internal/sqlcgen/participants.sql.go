@@ -130,7 +130,7 @@ func (q *Queries) ParticipantRoles(ctx context.Context, db DBTX, tenantID uuid.U
 }
 
 const ParticipantsLeave = `-- name: ParticipantsLeave :many
-UPDATE participants SET left_at = now()
+UPDATE participants SET left_at = greatest(joined_at, statement_timestamp())
 WHERE tenant_id = $1 AND device_id = $2 AND left_at IS NULL
 RETURNING id, room_id
 `
@@ -140,7 +140,8 @@ type ParticipantsLeaveRow struct {
 	RoomID uuid.UUID
 }
 
-// Ends every membership of a device. Its rooms are locked (RoomsOfDeviceLock).
+// Ends every membership of a device. Its rooms are locked (RoomsOfDeviceLock). One may have
+// begun after this transaction, which then waited for it.
 func (q *Queries) ParticipantsLeave(ctx context.Context, db DBTX, tenantID uuid.UUID, deviceID uuid.UUID) ([]ParticipantsLeaveRow, error) {
 	rows, err := db.Query(ctx, ParticipantsLeave, tenantID, deviceID)
 	if err != nil {
