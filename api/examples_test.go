@@ -107,7 +107,9 @@ var devices = map[string]func(*testing.T, *testkit.Relay) *testkit.Device{
 // does.
 var asDevice = []string{"putDevicesMeKeys", "getEvents", "postInvites"}
 
-func activeDevice(t *testing.T, s *testkit.Relay) *testkit.Device { return s.ActiveDevice(t, "agent", false) }
+func activeDevice(t *testing.T, s *testkit.Relay) *testkit.Device {
+	return s.ActiveDevice(t, "agent", false)
+}
 
 func suspendedDevice(t *testing.T, s *testkit.Relay) *testkit.Device {
 	d := activeDevice(t, s)
@@ -170,8 +172,8 @@ func (e *examples) place(t *testing.T, id, scheme string) *place {
 	require.True(t, ok)
 	p := &place{owner: owner.Credential, agent: credential}
 	now := time.Now()
-	real := e.device(t, p, id)
-	p.real = strings.NewReplacer(append(real,
+	values := e.device(t, p, id)
+	p.real = strings.NewReplacer(append(values,
 		exampleRoom, room, exampleParticipant, agent.ID, exampleOther, other.ID, exampleCredential, credentialID,
 		exampleTenant, e.tenant(t, hash), exampleTokenHash, string(hash[:]),
 		exampleNow, strconv.FormatInt(now.UnixMilli(), 10), exampleLater, strconv.FormatInt(now.Add(time.Hour).UnixMilli(), 10),
@@ -181,30 +183,30 @@ func (e *examples) place(t *testing.T, id, scheme string) *place {
 
 // device makes what an operation on devices needs, and tells which values of the example
 // stand for it.
-func (e *examples) device(t *testing.T, p *place, id string) (real []string) {
+func (e *examples) device(t *testing.T, p *place, id string) (values []string) {
 	t.Helper()
 	switch {
 	case id == "postEnroll":
 		for name, value := range testkit.NewDevice(t).Enrollment(t, e.relay.Invite(t, "agent", false).Token, "agent") {
 			if name != "kind" && name != "label" {
-				real = append(real, e.example(t, id, name), value)
+				values = append(values, e.example(t, id, name), value)
 			}
 		}
 	case id == "deleteInvitesById":
-		real = append(real, exampleInvite, e.relay.Invite(t, "agent", false).ID)
+		values = append(values, exampleInvite, e.relay.Invite(t, "agent", false).ID)
 	case devices[id] != nil:
 		d := devices[id](t, e.relay)
 		p.device = d.AccessToken
-		real = append(real, exampleDevice, d.ID)
+		values = append(values, exampleDevice, d.ID)
 		if id == "postDevicesByIdApprove" {
-			real = append(real, "K7QM-2XPD-9VWE-R4TN-BA3C", d.Keys.Fingerprint())
+			values = append(values, "K7QM-2XPD-9VWE-R4TN-BA3C", d.Keys.Fingerprint())
 		}
 		if id == "postAuthToken" {
 			signed := e.relay.SignedNonce(t, d)
-			real = append(real, e.example(t, id, "nonce"), signed["nonce"], e.example(t, id, "signature"), signed["signature"])
+			values = append(values, e.example(t, id, "nonce"), signed["nonce"], e.example(t, id, "signature"), signed["signature"])
 		}
 	}
-	return real
+	return values
 }
 
 // example is one member of an operation's example.

@@ -45,6 +45,8 @@ func TestScripts(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(self, filepath.Join(programs, "relay")))
+	device := server.Enroll(t, "agent", false)
+	active := server.ActiveDevice(t, "agent", false)
 	emptyDatabase, othersDatabase := pgtest.EmptyURL(t), pgtest.As(t, pgtest.EmptyURL(t), schema.ServiceRole)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -56,6 +58,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("URL", "http://"+server.Addr())
 			env.Setenv("ADDRESS", server.Addr())
 			env.Setenv("TOKEN_FILE", filepath.Join(server.Data(), api.OperatorTokenFile))
+			env.Setenv("PENDING_DEVICE", device.ID)
+			env.Setenv("PENDING_FINGERPRINT", device.Keys.Fingerprint())
+			env.Setenv("ACTIVE_DEVICE", active.ID)
 			env.Setenv("EMPTY_DATABASE", emptyDatabase)
 			env.Setenv("OTHERS_DATABASE", othersDatabase)
 			return nil

@@ -2,14 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
 	"net/http"
 	"os"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/peerrelay/peerrelay/internal/node"
 	"github.com/peerrelay/peerrelay/internal/testkit"
+	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 )
 
 const (
@@ -66,4 +72,33 @@ func TestDoctorOfAnEdge(t *testing.T) {
 	code, out, _ = typed(t, "doctor", "--data", edge.Data())
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, out, "no edge answers at "+edge.Addr())
+}
+
+// The first start shows the owner's invite; once there is an admin no start does.
+func TestTheOwnerIsInvited(t *testing.T) {
+	server, err := node.Start(t.Context(), node.Config{
+		Data: t.TempDir(), DatabaseURL: pgtest.URL(t), Listen: "127.0.0.1:0", MetricsListen: "off", Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close(context.Background())) })
+	said := func() string {
+		var out bytes.Buffer
+		new(ServeCmd).inviteOwner(t.Context(), &out, server, slog.New(slog.DiscardHandler))
+		return out.String()
+	}
+	text := said()
+	require.Contains(t, text, "invite create --admin")
+	token := regexp.MustCompile(`(?m)^  ([A-Za-z0-9_-]{43})$`).FindStringSubmatch(text)
+	require.NotNil(t, token, text)
+	body, err := json.Marshal(testkit.NewDevice(t).Enrollment(t, token[1], "human"))
+	require.NoError(t, err)
+	answer, err := http.Post("http://"+server.Addr().String()+"/v1/enroll", "application/json", bytes.NewReader(body))
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var enrolled struct {
+		State string `json:"state"`
+	}
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&enrolled))
+	require.Equal(t, "APPROVED", enrolled.State, "without a second admin")
+	require.Empty(t, said())
 }

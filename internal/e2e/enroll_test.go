@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"strings"
@@ -95,10 +94,14 @@ func selfMinted(t *testing.T, s *testkit.Relay, d *testkit.Device, room string) 
 	return testkit.Participant{Room: room, ID: minted.ParticipantID, Credential: minted.Credential, CredentialID: minted.CredentialID}
 }
 
-// STATE, max uses 1; FAULTS H01: of 50 at once one enrolls, the others get the one refusal.
+// STATE, max uses 1; FAULTS H01: of 50 at once on two nodes one enrolls, the others get
+// the one refusal.
 func TestOneInviteOneDevice(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	broker := testkit.StartBroker(t)
+	database := pgtest.URL(t)
+	s := testkit.Start(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("one"))
+	nodes := []*testkit.Relay{s, testkit.Start(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("two"))}
 	invite := s.Invite(t, "agent", false)
 	const at = 50
 	bodies := make([]map[string]string, at)
@@ -112,7 +115,7 @@ func TestOneInviteOneDevice(t *testing.T) {
 	for i := range bodies {
 		all.Go(func() {
 			<-barrier
-			answers[i], errs[i] = s.TryPublic(t, http.MethodPost, "/v1/enroll", "", bodies[i])
+			answers[i], errs[i] = nodes[i%2].TryPublic(t, http.MethodPost, "/v1/enroll", "", bodies[i])
 		})
 	}
 	close(barrier)
@@ -302,6 +305,31 @@ func TestSuspendAndRevokeADevice(t *testing.T) {
 	}
 }
 
+// FAULTS H06(e): what is decided on one node closes what is open on the other.
+func TestRevokeADeviceOnAnotherNode(t *testing.T) {
+	t.Parallel()
+	broker := testkit.StartBroker(t)
+	database := pgtest.URL(t)
+	one := testkit.Start(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("one"))
+	two := testkit.Start(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("two"))
+	other := room(t, one, "agent")[0]
+	d := one.ActiveDevice(t, "agent", false)
+	one.Call(t, http.MethodPost, "/v1/rooms/"+other.Room+"/members", map[string]string{"role": "agent", "device_id": d.ID}, nil)
+	who := selfMinted(t, two, d, other.Room)
+	alive(t, online(t, two, who), online(t, one, other))
+	for _, move := range []string{"suspend", "reinstate", "revoke"} {
+		if move == "reinstate" {
+			moveDevice(t, one, d, move)
+			continue
+		}
+		open := connect(t, two, who)
+		moveDevice(t, one, d, move)
+		open.closed(wire.CloseAuth)
+		refusedHello(t, two, client.Options{Token: who.Credential}, wire.CloseAuth)
+		two.Public(t, http.MethodGet, "/v1/devices/"+d.ID, d.AccessToken, nil).Refused(t, http.StatusUnauthorized, wire.Unauthorized)
+	}
+}
+
 // Only admins manage devices; a device sees itself and no other.
 func TestOnlyAdminsManageDevices(t *testing.T) {
 	t.Parallel()
@@ -460,7 +488,7 @@ func TestSignaturesServeOnePurpose(t *testing.T) {
 	} {
 		bad := withMember(body, "proof", base64.StdEncoding.EncodeToString(signature))
 		answer := s.Public(t, http.MethodPost, "/v1/enroll", "", bad)
-		require.Equal(t, http.StatusBadRequest, answer.Status, fmt.Sprint(name))
+		require.Equal(t, http.StatusBadRequest, answer.Status, name)
 	}
 	s.Public(t, http.MethodPost, "/v1/enroll", "", body).Demand(t, http.StatusCreated)
 }
