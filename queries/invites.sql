@@ -22,16 +22,28 @@ SELECT tenant_id, id, kind, admin, state FROM invites
 WHERE token_hash = @token_hash FOR NO KEY UPDATE;
 
 -- name: InviteConsume :execrows
--- No row where the invite is not usable at this statement's time, by this clock.
+-- No row where the invite is not usable at this statement's time, by this clock, or who
+-- made it may not invite any more. (Not locked: a suspension that commits after this
+-- statement began comes after the enrollment; a revocation waits for the invite.)
 UPDATE invites i SET state = t.to_state, consumed_by = @device_id
 FROM state_transition t
 WHERE i.tenant_id = @tenant_id AND i.id = @id AND i.expires_at > statement_timestamp()
+  AND (i.created_by IS NULL OR EXISTS (
+          SELECT FROM devices d
+          WHERE d.tenant_id = i.tenant_id AND d.id = i.created_by AND d.admin AND d.state = 'ACTIVE'))
   AND t.machine = 'invite' AND t.from_state = i.state AND t.event = 'consume';
 
 -- name: InviteRevoke :execrows
 UPDATE invites i SET state = t.to_state
 FROM state_transition t
 WHERE i.tenant_id = @tenant_id AND i.id = @id
+  AND t.machine = 'invite' AND t.from_state = i.state AND t.event = 'revoke';
+
+-- name: InvitesRevokeOfDevice :exec
+-- Ends the usable invites that a device made.
+UPDATE invites i SET state = t.to_state
+FROM state_transition t
+WHERE i.tenant_id = @tenant_id AND i.created_by = @device_id AND i.state = 'CREATED' AND i.expires_at > statement_timestamp()
   AND t.machine = 'invite' AND t.from_state = i.state AND t.event = 'revoke';
 
 -- name: InviteState :one

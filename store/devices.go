@@ -112,8 +112,9 @@ type Enrollments interface {
 	RevokeInvite(ctx context.Context, tenant, invite uuid.UUID) error
 	// Enroll consumes the invite and makes the device in one transaction, by the
 	// database's clock: PENDING, or APPROVED where the invite is an admin's. Whatever
-	// is wrong (unknown, expired, revoked, consumed, another kind, a label that is none, an
-	// identity key that is enrolled in the tenant), the error is ErrUnauthenticated itself; the
+	// is wrong (unknown, expired, revoked, consumed, made by a device that is no ACTIVE admin
+	// now, another kind, a label that is none, an identity key that is enrolled in the
+	// tenant), the error is ErrUnauthenticated itself; the
 	// invite is then as it was. ErrInvalid for a missing fingerprint, a fault of the caller.
 	Enroll(ctx context.Context, e Enrollment) (Device, error)
 	// ProofFailed counts a submission with a bad proof against the invite, if the token is
@@ -141,7 +142,8 @@ type Devices interface {
 	Device(ctx context.Context, tenant, device uuid.UUID) (Device, error)
 	// DevicePage lists at most limit devices (1 to MaxPage, else ErrInvalid) by CreatedAt
 	// then ID, those after a device (uuid.Nil: from the first; ErrNotFound), and says whether
-	// more follow; state "" is all of them, ErrInvalid an unknown one.
+	// more follow; state "" is all of them, ErrInvalid an unknown one. A walk may miss devices
+	// that enroll meanwhile.
 	DevicePage(ctx context.Context, tenant uuid.UUID, state DeviceState, after uuid.UUID, limit int) (devices []Device, more bool, err error)
 	// ApproveDevice: ErrInvalid, whatever the state, for a fingerprint that is not the
 	// device's; a device without keys has none to compare.
@@ -150,12 +152,12 @@ type Devices interface {
 	// an ACTIVE one it does nothing.
 	ActivateDevice(ctx context.Context, tenant, device uuid.UUID) (Device, error)
 	// SuspendDevice ends nothing for good: while it lasts no credential and no access token
-	// of the device is valid. The change names the memberships and valid credentials cut off.
+	// of the device is valid, and no invite that it made. The change names the memberships and valid credentials cut off.
 	SuspendDevice(ctx context.Context, tenant, device, by uuid.UUID) (DeviceChange, error)
 	// ReinstateDevice ends a suspension; what did not expire meanwhile is valid again.
 	ReinstateDevice(ctx context.Context, tenant, device, by uuid.UUID) (DeviceChange, error)
-	// RevokeDevice is final: one transaction ends every membership, credential and access
-	// token, raises the version of every room the device was in and moves those that are
+	// RevokeDevice is final: one transaction ends every membership, credential, access
+	// token and invite that it made, raises the version of every room the device was in and moves those that are
 	// encrypted, and ACTIVE, to REKEYING. No join, credential, sign-in or approval that runs at
 	// the same time survives it.
 	RevokeDevice(ctx context.Context, tenant, device, by uuid.UUID) (DeviceChange, error)

@@ -227,7 +227,10 @@ func (s *Store) strip(ctx context.Context, db sqlcgen.DBTX, tenant, device uuid.
 	if change.Credentials, err = s.q.CredentialsRevokeOfParticipants(ctx, db, tenant, change.Participants); err != nil {
 		return change, err
 	}
-	return change, s.q.DeviceTokensRevoke(ctx, db, tenant, device)
+	if err := s.q.DeviceTokensRevoke(ctx, db, tenant, device); err != nil {
+		return change, err
+	}
+	return change, s.q.InvitesRevokeOfDevice(ctx, db, tenant, optionalID(device))
 }
 
 func (s *Store) loseMember(ctx context.Context, db sqlcgen.DBTX, tenant uuid.UUID, ids []uuid.UUID) ([]store.Room, error) {

@@ -23,7 +23,7 @@ func (s *Store) CreateInvite(ctx context.Context, invite store.NewInvite) (store
 	}
 	made.ID = id
 	err = s.transaction(ctx, "create invite", asService(invite.Tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
-		if err := s.requireRoomForInvite(ctx, db, invite); err != nil {
+		if err := s.mayInvite(ctx, db, invite); err != nil {
 			return err
 		}
 		expires, err := s.q.InviteCreate(ctx, db, sqlcgen.InviteCreateParams{
@@ -39,8 +39,8 @@ func (s *Store) CreateInvite(ctx context.Context, invite store.NewInvite) (store
 	return made, nil
 }
 
-// requireRoomForInvite holds the tenant, so that what it counts stays true.
-func (s *Store) requireRoomForInvite(ctx context.Context, db sqlcgen.DBTX, invite store.NewInvite) error {
+// mayInvite holds who invites and the tenant, so that what it finds stays true.
+func (s *Store) mayInvite(ctx context.Context, db sqlcgen.DBTX, invite store.NewInvite) error {
 	if _, err := s.lockDevices(ctx, db, invite.Tenant, invite.CreatedBy); err != nil {
 		return err
 	}

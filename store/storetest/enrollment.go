@@ -206,6 +206,7 @@ func testHasAdmin(t *testing.T, f, other fixture) {
 func testEnrolling(t *testing.T, s Subject) {
 	t.Run("makes a device", func(t *testing.T) { testEnroll(t, newFixture(t, s)) })
 	t.Run("refusals", func(t *testing.T) { testEnrollRefusals(t, newFixture(t, s)) })
+	t.Run("by an invite of who may not invite any more", func(t *testing.T) { testInviterGone(t, newFixture(t, s)) })
 	t.Run("one invite, many submissions", func(t *testing.T) { testInviteOnce(t, newFixture(t, s)) })
 	t.Run("one key, many invites", func(t *testing.T) { testKeyOnce(t, newFixture(t, s)) })
 	t.Run("revoking meanwhile", func(t *testing.T) { testRevokeAgainstEnroll(t, newFixture(t, s)) })
@@ -280,6 +281,47 @@ func testEnrollRefusals(t *testing.T, f fixture) {
 		_, err := f.Store.Enroll(t.Context(), expired)
 		return errors.Is(err, store.ErrUnauthenticated)
 	}, patience, time.Millisecond)
+}
+
+// testInviterGone: a revoked admin does not come back by an invite it made before.
+func testInviterGone(t *testing.T, f fixture) {
+	admin := f.active(t, true)
+	invite := f.newInvite()
+	invite.CreatedBy, invite.Admin = admin.ID, true
+	f.invite(t, invite)
+	usual := f.newInvite()
+	f.invite(t, usual)
+	_, err := f.Store.SuspendDevice(t.Context(), f.tenant, admin.ID, uuid.Nil)
+	require.NoError(t, err)
+	f.refuses(t, submission(invite), "its maker is suspended")
+	_, err = f.Store.ReinstateDevice(t.Context(), f.tenant, admin.ID, uuid.Nil)
+	require.NoError(t, err)
+	_, err = f.Store.Enroll(t.Context(), submission(invite))
+	require.NoError(t, err, "its maker is back")
+
+	for range 10 {
+		admin := f.active(t, true)
+		invite := f.newInvite()
+		invite.CreatedBy = admin.ID
+		made := f.invite(t, invite)
+		results := race(3, func(i int) error {
+			if i > 0 {
+				_, err := f.Store.Enroll(t.Context(), submission(invite))
+				return err
+			}
+			_, err := f.Store.RevokeDevice(t.Context(), f.tenant, admin.ID, uuid.Nil)
+			return err
+		})
+		require.NoError(t, results[0])
+		require.LessOrEqual(t, count(results[1:], nil), 1)
+		require.Equal(t, 2, count(results[1:], nil)+count(results[1:], store.ErrUnauthenticated))
+		f.refuses(t, submission(invite), "its maker is revoked")
+		if count(results[1:], nil) == 0 {
+			require.NoError(t, f.Store.RevokeInvite(t.Context(), f.tenant, made.ID), "it was revoked")
+		}
+	}
+	_, err = f.Store.Enroll(t.Context(), submission(usual))
+	require.NoError(t, err, "the invites of others are as they were")
 }
 
 // testInviteOnce: FAULTS BL-H01.

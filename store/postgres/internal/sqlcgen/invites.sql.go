@@ -16,10 +16,15 @@ const InviteConsume = `-- name: InviteConsume :execrows
 UPDATE invites i SET state = t.to_state, consumed_by = $1
 FROM state_transition t
 WHERE i.tenant_id = $2 AND i.id = $3 AND i.expires_at > statement_timestamp()
+  AND (i.created_by IS NULL OR EXISTS (
+          SELECT FROM devices d
+          WHERE d.tenant_id = i.tenant_id AND d.id = i.created_by AND d.admin AND d.state = 'ACTIVE'))
   AND t.machine = 'invite' AND t.from_state = i.state AND t.event = 'consume'
 `
 
-// No row where the invite is not usable at this statement's time, by this clock.
+// No row where the invite is not usable at this statement's time, by this clock, or who
+// made it may not invite any more. (Not locked: a suspension that commits after this
+// statement began comes after the enrollment; a revocation waits for the invite.)
 func (q *Queries) InviteConsume(ctx context.Context, db DBTX, deviceID uuid.NullUUID, tenantID uuid.UUID, iD uuid.UUID) (int64, error) {
 	result, err := db.Exec(ctx, InviteConsume, deviceID, tenantID, iD)
 	if err != nil {
@@ -138,6 +143,19 @@ WHERE i.tenant_id = $1 AND i.state = 'CREATED' AND i.expires_at <= statement_tim
 // statement takes them for usable.
 func (q *Queries) InvitesExpire(ctx context.Context, db DBTX, tenantID uuid.UUID) error {
 	_, err := db.Exec(ctx, InvitesExpire, tenantID)
+	return err
+}
+
+const InvitesRevokeOfDevice = `-- name: InvitesRevokeOfDevice :exec
+UPDATE invites i SET state = t.to_state
+FROM state_transition t
+WHERE i.tenant_id = $1 AND i.created_by = $2 AND i.state = 'CREATED' AND i.expires_at > statement_timestamp()
+  AND t.machine = 'invite' AND t.from_state = i.state AND t.event = 'revoke'
+`
+
+// Ends the usable invites that a device made.
+func (q *Queries) InvitesRevokeOfDevice(ctx context.Context, db DBTX, tenantID uuid.UUID, deviceID uuid.NullUUID) error {
+	_, err := db.Exec(ctx, InvitesRevokeOfDevice, tenantID, deviceID)
 	return err
 }
 
