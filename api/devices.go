@@ -305,7 +305,7 @@ func (a *API) deviceRoutes() []route {
 		move("suspend", "Suspend a device", "`ACTIVE` becomes `SUSPENDED`: its connections are closed (4403) on every live node before the answer, and "+
 			"neither its access tokens nor its credentials are valid. Its memberships stay. It may be repeated.", a.suspendDevice),
 		move("reinstate", "Reinstate a device", "`SUSPENDED` becomes `ACTIVE` again, with the memberships and credentials it had. It may be repeated.", a.reinstateDevice),
-		move("revoke", "Revoke a device", "For ever. Its memberships, credentials and access tokens end at once, its connections are closed (4403) on every "+
+		move("revoke", "Revoke a device", "`ACTIVE` becomes `REVOKED`, for ever. Its memberships, credentials and access tokens end at once, its connections are closed (4403) on every "+
 			"live node before the answer, and each encrypted room it was in is `REKEYING`. It may be repeated.", a.revokeDevice),
 		{method: http.MethodPut, path: "/v1/devices/me/keys", access: forDevice, handler: a.activateDevice, doc: doc{
 			tag: "devices", summary: "Publish the device's keys, and become active", who: "the device itself",

@@ -138,7 +138,7 @@ func (*DeviceSuspendCmd) Help() string {
 func (c *DeviceSuspendCmd) Run(ctx context.Context, globals *Globals, con console) error {
 	return c.move(ctx, globals, con, "suspend", nil, func(w io.Writer, d api.Device) {
 		fmt.Fprintf(w, "Device %s is suspended, and its connections are closed.\n", d.DeviceID)
-		next(w, globals, con, "device reinstate --device "+d.DeviceID, "device revoke --device "+d.DeviceID)
+		next(w, globals, con, "device reinstate --device "+d.DeviceID)
 	})
 }
 
@@ -167,7 +167,7 @@ type DeviceRevokeCmd struct {
 
 // Help is shown by relay device revoke --help.
 func (*DeviceRevokeCmd) Help() string {
-	return "Example:\n\n  relay device revoke --device DEVICE_ID\n\nThere is no way back: the device has to enroll with new keys. Revoking again is no error."
+	return "Example:\n\n  relay device revoke --device DEVICE_ID\n\nThere is no way back: the device has to enroll with new keys. Only an ACTIVE device is revoked: reinstate a suspended one first. Revoking again is no error."
 }
 
 // Run revokes it.
