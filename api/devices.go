@@ -214,17 +214,24 @@ func (a *API) moveDevice(r *http.Request, to store.DeviceState, move deviceMove)
 		return 0, nil, err
 	}
 	defer op.cancel()
-	change, err := move(op.ctx, op.tenant, id, who.device.ID)
+	var change cluster.Change // of the whole tenant, since the device may be in many rooms
+	if to != store.DeviceActive {
+		change.Devices = []uuid.UUID{id}
+	}
+	moved, err := move(op.ctx, op.tenant, id, who.device.ID)
 	if errors.Is(err, store.ErrConflict) {
-		change, err = op.movedBefore(id, to, err)
+		moved, err = op.movedBefore(id, to, err)
 	}
-	if err != nil {
-		return 0, nil, op.deviceInDoubt(err)
+	switch {
+	case errors.Is(err, store.ErrForbidden):
+		return 0, nil, err
+	case err != nil:
+		return 0, nil, op.inDoubt(change, err)
 	}
-	if err := op.announceDevice(change); err != nil {
+	if err := op.announce(change); err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, deviceAnswer(&change.Device), nil
+	return http.StatusOK, deviceAnswer(&moved.Device), nil
 }
 
 // movedBefore makes a repetition of a request no error: an earlier one may have been
@@ -238,39 +245,6 @@ func (op *operation) movedBefore(id uuid.UUID, to store.DeviceState, conflict er
 		return store.DeviceChange{}, conflict
 	}
 	return store.DeviceChange{Device: device}, nil
-}
-
-// deviceInDoubt lets every node look everything up again after an error that leaves open
-// whether a device's state was changed.
-func (op *operation) deviceInDoubt(err error) error {
-	if errors.Is(err, store.ErrForbidden) {
-		return err
-	}
-	return op.inDoubt(cluster.Change{}, err)
-}
-
-// maxAnnounced bounds the participants of one announcement, which is one message of NATS.
-const maxAnnounced = 5000
-
-// announceDevice puts a change of a device in force. Whose memberships are cut off may be
-// in many rooms: they are told at once, as a change of the whole tenant, and a single room
-// alone. Every connection of the device is one of a participant that is named.
-func (op *operation) announceDevice(change store.DeviceChange) error {
-	base := cluster.Change{}
-	if len(change.Rooms) == 1 {
-		base.Room, base.Version = change.Rooms[0].ID, change.Rooms[0].Version
-	}
-	if len(change.Participants) == 0 {
-		return op.announce(base)
-	}
-	for some := range slices.Chunk(change.Participants, maxAnnounced) {
-		next := base
-		next.Removed = some
-		if err := op.announce(next); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (a *API) deviceRoutes() []route {

@@ -194,6 +194,11 @@ func (f *faults) RevokeParticipantCredentials(ctx context.Context, tenant, parti
 	return revoked, f.lost(err)
 }
 
+func (f *faults) SuspendDevice(ctx context.Context, tenant, device, by uuid.UUID) (store.DeviceChange, error) {
+	change, err := f.Store.SuspendDevice(ctx, tenant, device, by)
+	return change, f.lost(err)
+}
+
 func (f *faults) SetFrozen(ctx context.Context, tenant uuid.UUID, frozen bool) error {
 	return f.lost(f.Store.SetFrozen(ctx, tenant, frozen))
 }

@@ -38,6 +38,7 @@ type Change struct {
 	Version     int64       `json:"version,omitzero"`      // the room's new version
 	Removed     []uuid.UUID `json:"removed,omitempty"`     // participants that are gone: close 4403
 	Credentials []uuid.UUID `json:"credentials,omitempty"` // credentials that are gone: close 4403
+	Devices     []uuid.UUID `json:"devices,omitempty"`     // devices that are suspended or revoked: close 4403
 	Frozen      bool        `json:"frozen,omitzero"`       // the tenant's network is frozen: close 1012
 	Thawed      bool        `json:"thawed,omitzero"`
 }

@@ -27,7 +27,8 @@ func (r *Relay) Apply(_ context.Context, c cluster.Change) error {
 		rm.changed()
 		r.closeSessions(rm.sessions(func(s *session) bool {
 			return slices.Contains(c.Removed, s.identity.Participant) ||
-				slices.Contains(c.Credentials, s.identity.Credential)
+				slices.Contains(c.Credentials, s.identity.Credential) ||
+				slices.Contains(c.Devices, s.identity.Device)
 		}), wire.CloseAuth, wire.ReasonAuth)
 		if c.Frozen {
 			r.closeSessions(rm.sessions(everySession), wire.CloseFrozen, wire.ReasonFrozen)

@@ -210,3 +210,11 @@ func (s *Relay) Try(t testing.TB, method, path string, body any) error {
 	t.Helper()
 	return s.call(t.Context(), method, path, body, nil)
 }
+
+// EncodeJSON returns a value as it is sent.
+func EncodeJSON(t testing.TB, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	require.NoError(t, err)
+	return string(text)
+}

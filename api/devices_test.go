@@ -1,0 +1,91 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/api"
+	"github.com/peerrelay/peerrelay/internal/testkit"
+	"github.com/peerrelay/peerrelay/store"
+)
+
+// A suspension and a revocation are in force on every node before they are answered, are
+// announced again when asked again, and where it is not known whether they were committed.
+func TestDevicesAreCutOffEverywhere(t *testing.T) {
+	s := newStack(t)
+	device := s.member(t, s.room(t).ID, "agent").DeviceID
+	path := "/v1/devices/" + device
+	cutOff := func() {
+		t.Helper()
+		changes := s.there.take()
+		require.Len(t, changes, 1)
+		require.Equal(t, []uuid.UUID{uuid.MustParse(device)}, changes[0].Devices)
+		require.Zero(t, changes[0].Room, "in all rooms")
+	}
+	s.there.take()
+
+	s.fault.set(func(f *faults) { f.lose = true })
+	s.send(t, http.MethodPost, path+"/suspend", "").refused(t, 503, "unavailable")
+	cutOff()
+	s.fault.set(func(f *faults) { f.lose = false })
+	require.Equal(t, http.StatusOK, s.send(t, http.MethodPost, path+"/suspend", "").status)
+	cutOff()
+	s.send(t, http.MethodPost, path+"/revoke", "").refused(t, 409, "conflict")
+	require.Empty(t, s.there.take())
+	require.Equal(t, http.StatusOK, s.send(t, http.MethodPost, path+"/reinstate", "").status)
+	require.Empty(t, s.there.take()[0].Devices)
+
+	s.fault.set(func(f *faults) { f.announces = 1 })
+	answer := s.send(t, http.MethodPost, path+"/revoke", "")
+	answer.refused(t, 503, "unavailable")
+	require.Contains(t, answer.body, "committed")
+	require.Empty(t, s.there.take())
+	require.Equal(t, http.StatusOK, s.send(t, http.MethodPost, path+"/revoke", "").status)
+	cutOff()
+	s.send(t, http.MethodPost, path+"/reinstate", "").refused(t, 409, "conflict")
+	s.send(t, http.MethodPost, "/v1/devices/"+uuid.NewString()+"/revoke", "").refused(t, 404, "not_found")
+	s.send(t, http.MethodPost, "/v1/devices/me/revoke", "").refused(t, 404, "not_found")
+	s.send(t, http.MethodPost, path+"/revoke", "{}").refused(t, 400, "malformed_request")
+}
+
+// The owner's invite is for the time without an admin.
+func TestOwnerInvite(t *testing.T) {
+	s := newStack(t)
+	for range 2 {
+		invite, made, err := s.api.OwnerInvite(t.Context())
+		require.NoError(t, err)
+		require.True(t, made)
+		require.True(t, invite.Admin)
+		_, ok := store.HashToken([]byte(invite.Token))
+		require.True(t, ok)
+	}
+	require.NotContains(t, s.log.String(), "token")
+	for range store.MaxPendingInvite - 2 {
+		require.Equal(t, http.StatusCreated, s.send(t, http.MethodPost, "/v1/invites", `{}`).status)
+	}
+	s.send(t, http.MethodPost, "/v1/invites", `{}`).refused(t, 409, "conflict")
+}
+
+// One address may try so often, whatever becomes of it, and others are not concerned.
+func TestEnrollmentsAreLimited(t *testing.T) {
+	s := newStack(t, func(c *api.Config) { c.Limits.EnrollPerSecond, c.Limits.EnrollBurst = 1, 3 })
+	body := func() string {
+		answer := s.send(t, http.MethodPost, "/v1/invites", `{}`)
+		var invite api.Invite
+		answer.decode(t, &invite)
+		return testkit.EncodeJSON(t, testkit.NewDevice(t).Enrollment(t, invite.Token, "agent"))
+	}
+	enroll := func(text string) response {
+		return send(t, s.public, http.MethodPost, "/v1/enroll", text, "Content-Type", "application/json")
+	}
+	enroll(`{}`).refused(t, 400, "enrollment_refused")
+	require.Equal(t, http.StatusCreated, enroll(body()).status)
+	enroll(`{`).refused(t, 400, "enrollment_refused")
+	limited := enroll(body())
+	limited.refused(t, 429, "rate_limited")
+	require.NotEmpty(t, limited.header.Get("Retry-After"))
+	send(t, s.public, http.MethodPost, "/v1/enroll?x=1", `{}`).refused(t, 400, "malformed_request")
+}
