@@ -32,6 +32,9 @@ func (a *API) listDevices(r *http.Request) (int, any, error) {
 	}
 	defer op.cancel()
 	devices, more, err := a.cfg.Store.DevicePage(op.ctx, op.tenant, page.state, page.after, page.limit)
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, nil, malformed("cursor is not one that this list has handed out")
+	}
 	if err != nil {
 		return 0, nil, err
 	}

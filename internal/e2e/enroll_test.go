@@ -375,7 +375,7 @@ func TestOnlyAdminsManageDevices(t *testing.T) {
 		}
 	}
 	require.Equal(t, 3, seen)
-	for _, query := range []string{"state=pending", "limit=0", "cursor=x", "x=1"} {
+	for _, query := range []string{"state=pending", "limit=0", "cursor=x", "cursor=AAAAAAAAAAAAAAAAAAAAAQ", "x=1"} {
 		s.Public(t, http.MethodGet, "/v1/devices?"+query, admin.AccessToken, nil).Refused(t, http.StatusBadRequest, wire.MalformedRequest)
 	}
 	for _, body := range []string{`{"ttl_seconds":601}`, `{"ttl_seconds":0}`, `{"ttl_seconds":-1}`, `{"kind":"robot"}`} {
