@@ -1,8 +1,12 @@
 package api_test
 
 import (
+	"bufio"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -88,4 +92,43 @@ func TestEnrollmentsAreLimited(t *testing.T) {
 	limited.refused(t, 429, "rate_limited")
 	require.NotEmpty(t, limited.header.Get("Retry-After"))
 	send(t, s.public, http.MethodPost, "/v1/enroll?x=1", `{}`).refused(t, 400, "malformed_request")
+}
+
+// A stream outlives the time that the server gives an answer, and no method but GET holds one.
+func TestEventsOutliveTheServersTime(t *testing.T) {
+	s := newStack(t)
+	server := httptest.NewUnstartedServer(s.api.Socket())
+	server.Config.ReadTimeout, server.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond // half the time between two look-ups
+	server.Start()
+	t.Cleanup(server.Close)
+	t.Cleanup(s.api.Close)
+	enroll := func() {
+		var invite api.Invite
+		s.send(t, http.MethodPost, "/v1/invites", `{}`).decode(t, &invite)
+		body := testkit.EncodeJSON(t, testkit.NewDevice(t).Enrollment(t, invite.Token, "agent"))
+		require.Equal(t, http.StatusCreated, s.send(t, http.MethodPost, "/v1/enroll", body).status)
+	}
+	for range 10 { // more than one caller may hold
+		require.Equal(t, http.StatusOK, send(t, server, http.MethodHead, "/v1/events", "").status)
+	}
+	enroll()
+	answer, err := server.Client().Get(server.URL + "/v1/events")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	lines := bufio.NewScanner(answer.Body)
+	told := func() {
+		t.Helper()
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "data: ") {
+				return
+			}
+		}
+		require.Fail(t, "the stream has ended", "%v", lines.Err())
+	}
+	told()
+	enroll()
+	told()
+	s.api.Close()
+	require.False(t, lines.Scan() && lines.Scan(), "it ends with the server")
+	send(t, server, http.MethodGet, "/v1/events", "").refused(t, 503, "unavailable")
 }
