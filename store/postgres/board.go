@@ -23,7 +23,11 @@ func (s *Store) AppendBoardEvent(ctx context.Context, e board.NewEvent) (board.E
 		return board.Event{}, false, fmt.Errorf("append board event: %w", err)
 	}
 	row, err := s.appendBoardEvent(ctx, e)
-	if unknownOutcome(err) && ctx.Err() == nil {
+	// The same event may be asked for again, until it is known what became of it.
+	for range askedAgain {
+		if !unknownOutcome(err) || ctx.Err() != nil {
+			break
+		}
 		row, err = s.appendBoardEvent(ctx, e)
 	}
 	if err == nil {
@@ -37,6 +41,10 @@ func (s *Store) AppendBoardEvent(ctx context.Context, e board.NewEvent) (board.E
 		Author: e.Author, Content: e.Content, Signature: e.Signature, CreatedAt: row.CreatedAt.UTC(),
 	}, row.Verdict == boardCommit, nil
 }
+
+// askedAgain is how often: a server that went away may take more than one connection of
+// the pool with it.
+const askedAgain = 3
 
 // checkBoardEvent refuses what no room takes.
 func checkBoardEvent(e *board.NewEvent) error {
