@@ -74,29 +74,19 @@ func wellFormed(n store.Notice) bool {
 
 // NoticePage implements store.NoticeReader.
 func (s *Store) NoticePage(ctx context.Context, tenant, room uuid.UUID, page store.Page) ([]store.StoredNotice, bool, error) {
-	return readPage(page, func() (rows []sqlcgen.NoticesAfterRow, err error) {
-		err = s.call(ctx, "list notices", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
-			rows, err = s.noticeRows(ctx, db, tenant, room, page)
-			return err
-		})
-		return rows, err
-	}, storedNotice, func() error { return s.requireRoom(ctx, tenant, room) })
+	return readPage(ctx, s, "list notices", roomPage{tenant, room, page}, s.noticeRows, storedNotice)
 }
 
-func (s *Store) noticeRows(ctx context.Context, db sqlcgen.DBTX, tenant, room uuid.UUID, page store.Page) ([]sqlcgen.NoticesAfterRow, error) {
-	if !page.Newest {
+func (s *Store) noticeRows(ctx context.Context, db sqlcgen.DBTX, p roomPage) ([]sqlcgen.NoticesAfterRow, error) {
+	if !p.Newest {
 		return s.q.NoticesAfter(ctx, db, sqlcgen.NoticesAfterParams{
-			TenantID: tenant, RoomID: room, After: page.From, Since: sinceOf(page), Page: int32(page.Limit) + 1,
+			TenantID: p.tenant, RoomID: p.room, After: p.From, Since: p.since(), Page: p.rows(),
 		})
 	}
 	rows, err := s.q.NoticesBefore(ctx, db, sqlcgen.NoticesBeforeParams{
-		TenantID: tenant, RoomID: room, Before: beforeOf(page), Since: sinceOf(page), Page: int32(page.Limit) + 1,
+		TenantID: p.tenant, RoomID: p.room, Before: p.before(), Since: p.since(), Page: p.rows(),
 	})
-	same := make([]sqlcgen.NoticesAfterRow, len(rows))
-	for i, row := range rows {
-		same[i] = sqlcgen.NoticesAfterRow(row)
-	}
-	return same, err
+	return convertAll(rows, func(row sqlcgen.NoticesBeforeRow) sqlcgen.NoticesAfterRow { return sqlcgen.NoticesAfterRow(row) }), err
 }
 
 func storedNotice(row sqlcgen.NoticesAfterRow) (store.StoredNotice, error) {

@@ -20,29 +20,19 @@ import (
 
 // HistoryPage implements store.HistoryReader.
 func (s *Store) HistoryPage(ctx context.Context, tenant, room uuid.UUID, page store.Page) ([]store.StoredMessage, bool, error) {
-	return readPage(page, func() (rows []sqlcgen.HistoryAfterRow, err error) {
-		err = s.call(ctx, "read history", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
-			rows, err = s.historyRows(ctx, db, tenant, room, page)
-			return err
-		})
-		return rows, err
-	}, messageOf, func() error { return s.requireRoom(ctx, tenant, room) })
+	return readPage(ctx, s, "read history", roomPage{tenant, room, page}, s.historyRows, messageOf)
 }
 
-func (s *Store) historyRows(ctx context.Context, db sqlcgen.DBTX, tenant, room uuid.UUID, page store.Page) ([]sqlcgen.HistoryAfterRow, error) {
-	if !page.Newest {
+func (s *Store) historyRows(ctx context.Context, db sqlcgen.DBTX, p roomPage) ([]sqlcgen.HistoryAfterRow, error) {
+	if !p.Newest {
 		return s.q.HistoryAfter(ctx, db, sqlcgen.HistoryAfterParams{
-			TenantID: tenant, RoomID: room, After: page.From, Since: sinceOf(page), Page: int32(page.Limit) + 1,
+			TenantID: p.tenant, RoomID: p.room, After: p.From, Since: p.since(), Page: p.rows(),
 		})
 	}
 	rows, err := s.q.HistoryBefore(ctx, db, sqlcgen.HistoryBeforeParams{
-		TenantID: tenant, RoomID: room, Before: beforeOf(page), Since: sinceOf(page), Page: int32(page.Limit) + 1,
+		TenantID: p.tenant, RoomID: p.room, Before: p.before(), Since: p.since(), Page: p.rows(),
 	})
-	same := make([]sqlcgen.HistoryAfterRow, len(rows))
-	for i, row := range rows {
-		same[i] = sqlcgen.HistoryAfterRow(row)
-	}
-	return same, err
+	return convertAll(rows, func(row sqlcgen.HistoryBeforeRow) sqlcgen.HistoryAfterRow { return sqlcgen.HistoryAfterRow(row) }), err
 }
 
 // HistoryMessage implements store.HistoryReader.
@@ -63,49 +53,76 @@ func (s *Store) HistoryMessage(ctx context.Context, tenant, room uuid.UUID, id s
 
 // TracePage implements store.TraceReader.
 func (s *Store) TracePage(ctx context.Context, tenant, room uuid.UUID, page store.Page) ([]store.StoredTrace, bool, error) {
-	return readPage(page, func() (rows []sqlcgen.TracesAfterRow, err error) {
-		err = s.call(ctx, "read traces", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
-			rows, err = s.traceRows(ctx, db, tenant, room, page)
-			return err
-		})
-		return rows, err
-	}, func(row sqlcgen.TracesAfterRow) (store.StoredTrace, error) {
+	return readPage(ctx, s, "read traces", roomPage{tenant, room, page}, s.traceRows, func(row sqlcgen.TracesAfterRow) (store.StoredTrace, error) {
 		return traceOf(tenant, room, row)
-	}, func() error { return s.requireRoom(ctx, tenant, room) })
+	})
 }
 
-func (s *Store) traceRows(ctx context.Context, db sqlcgen.DBTX, tenant, room uuid.UUID, page store.Page) ([]sqlcgen.TracesAfterRow, error) {
-	if !page.Newest {
+func (s *Store) traceRows(ctx context.Context, db sqlcgen.DBTX, p roomPage) ([]sqlcgen.TracesAfterRow, error) {
+	if !p.Newest {
 		return s.q.TracesAfter(ctx, db, sqlcgen.TracesAfterParams{
-			TenantID: tenant, RoomID: room, After: page.From, Since: sinceOf(page), Page: int32(page.Limit) + 1,
+			TenantID: p.tenant, RoomID: p.room, After: p.From, Since: p.since(), Page: p.rows(),
 		})
 	}
 	rows, err := s.q.TracesBefore(ctx, db, sqlcgen.TracesBeforeParams{
-		TenantID: tenant, RoomID: room, Before: beforeOf(page), Since: sinceOf(page), Page: int32(page.Limit) + 1,
+		TenantID: p.tenant, RoomID: p.room, Before: p.before(), Since: p.since(), Page: p.rows(),
 	})
-	same := make([]sqlcgen.TracesAfterRow, len(rows))
-	for i, row := range rows {
-		same[i] = sqlcgen.TracesAfterRow(row)
-	}
-	return same, err
+	return convertAll(rows, func(row sqlcgen.TracesBeforeRow) sqlcgen.TracesAfterRow { return sqlcgen.TracesAfterRow(row) }), err
 }
 
-// readPage reads a page and one row more, which only says whether more follow. That
-// there is a room needs a question of its own only where there is no row.
-func readPage[Row, Out any](page store.Page, read func() ([]Row, error), convert func(Row) (Out, error), roomExists func() error) ([]Out, bool, error) {
-	if err := page.Check(); err != nil {
+// roomPage is a page of one room's rows.
+type roomPage struct {
+	tenant, room uuid.UUID
+	store.Page
+}
+
+// rows is how many to ask for: one more than the page takes, which only says whether
+// more follow.
+func (p roomPage) rows() int32 { return int32(p.Limit) + 1 }
+
+// before is the position that rows of a page from the end lie before.
+func (p roomPage) before() int64 {
+	if p.From == 0 {
+		return math.MaxInt64
+	}
+	return p.From
+}
+
+// since is a time the database has: Go's zero is year 1, which it has too.
+func (p roomPage) since() time.Time { return p.Since.UTC() }
+
+// convertAll makes the rows of one statement those of another that answers alike.
+func convertAll[From, To any](rows []From, convert func(From) To) []To {
+	converted := make([]To, len(rows))
+	for i, row := range rows {
+		converted[i] = convert(row)
+	}
+	return converted
+}
+
+// readPage reads a page with the statement of read. That there is a room needs a question
+// of its own only where there is no row.
+func readPage[Row, Out any](
+	ctx context.Context, s *Store, step string, p roomPage,
+	read func(context.Context, sqlcgen.DBTX, roomPage) ([]Row, error), convert func(Row) (Out, error),
+) ([]Out, bool, error) {
+	if err := p.Check(); err != nil {
 		return nil, false, err
 	}
-	rows, err := read()
+	var rows []Row
+	err := s.call(ctx, step, asService(p.tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
+		rows, err = read(ctx, db, p)
+		return err
+	})
 	if err != nil {
 		return nil, false, err
 	}
 	if len(rows) == 0 {
-		return nil, false, roomExists()
+		return nil, false, s.requireRoom(ctx, p.tenant, p.room)
 	}
-	more := len(rows) > page.Limit
-	out := make([]Out, 0, page.Limit)
-	for _, row := range rows[:min(len(rows), page.Limit)] {
+	more := len(rows) > p.Limit
+	out := make([]Out, 0, p.Limit)
+	for _, row := range rows[:min(len(rows), p.Limit)] {
 		one, err := convert(row)
 		if err != nil {
 			return nil, false, err
@@ -119,17 +136,6 @@ func (s *Store) requireRoom(ctx context.Context, tenant, room uuid.UUID) error {
 	_, err := s.FindRoom(ctx, tenant, room)
 	return err
 }
-
-// beforeOf is the position that rows of a page from the end lie before.
-func beforeOf(page store.Page) int64 {
-	if page.From == 0 {
-		return math.MaxInt64
-	}
-	return page.From
-}
-
-// sinceOf is a time the database has: Go's zero is year 1, which it has too.
-func sinceOf(page store.Page) time.Time { return page.Since.UTC() }
 
 func messageOf(row sqlcgen.HistoryAfterRow) (store.StoredMessage, error) {
 	return store.StoredMessage{
