@@ -1,12 +1,9 @@
 package cluster
 
-import (
-	"errors"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
+	group           *prometheus.Registry // of all of them
 	held            prometheus.GaugeFunc
 	lost            prometheus.Counter
 	ended           prometheus.Counter
@@ -21,7 +18,8 @@ func newMetrics(held func() bool) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "relay", Subsystem: "cluster", Name: name, Help: help})
 	}
-	return &metrics{
+	m := &metrics{
+		group: prometheus.NewRegistry(),
 		held: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "relay", Subsystem: "cluster", Name: "lease_held",
 			Help: "1 while this node may accept and deliver.",
@@ -43,28 +41,20 @@ func newMetrics(held func() bool) *metrics {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 	}
+	m.group.MustRegister(m.held, m.lost, m.ended, m.applied, m.applyFailed, m.malformed, m.announceFailed, m.announceSeconds)
+	return m
 }
 
-func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.held, m.lost, m.ended, m.applied, m.applyFailed, m.malformed, m.announceFailed, m.announceSeconds}
-}
-
+// register shows all of them, or none.
 func (m *metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	var errs []error
-	for _, c := range m.collectors() {
-		errs = append(errs, r.Register(c))
-	}
-	return errors.Join(errs...)
+	return r.Register(m.group)
 }
 
 func (m *metrics) unregister(r prometheus.Registerer) {
-	if r == nil {
-		return
-	}
-	for _, c := range m.collectors() {
-		r.Unregister(c)
+	if r != nil {
+		r.Unregister(m.group)
 	}
 }

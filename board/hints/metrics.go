@@ -1,14 +1,11 @@
 package hints
 
-import (
-	"errors"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // metrics are the instruments of a Publisher.
 type metrics struct {
 	registerer prometheus.Registerer
+	group      *prometheus.Registry // of all of them
 	pending    prometheus.Gauge
 	published  prometheus.Counter
 	failed     prometheus.Counter
@@ -17,6 +14,7 @@ type metrics struct {
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		registerer: registerer,
+		group:      prometheus.NewRegistry(),
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "relay", Subsystem: "board_hints", Name: "pending",
 			Help: "Hints of all nodes that wait in the outbox, counted up to 10,000.",
@@ -30,23 +28,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Help: "Attempts of this node to publish a hint that are left to another attempt.",
 		}),
 	}
-	var errs []error
-	for _, c := range m.collectors() {
-		errs = append(errs, registerer.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		m.unregister()
-		return nil, err
-	}
-	return m, nil
+	m.group.MustRegister(m.pending, m.published, m.failed)
+	return m, registerer.Register(m.group)
 }
 
-func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.pending, m.published, m.failed}
-}
-
-func (m *metrics) unregister() {
-	for _, c := range m.collectors() {
-		m.registerer.Unregister(c)
-	}
-}
+func (m *metrics) unregister() { m.registerer.Unregister(m.group) }

@@ -31,24 +31,25 @@ const (
 // metrics is what the store counts.
 type metrics struct {
 	registerer prometheus.Registerer
-	collectors []prometheus.Collector
+	group      *prometheus.Registry // of all of them
 	deleted    prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer, pool *pgxpool.Pool, commits ...*commitMetrics) (*metrics, error) {
 	m := &metrics{
 		registerer: registerer,
+		group:      prometheus.NewRegistry(),
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "relay_history_pruned_total", Help: "History rows deleted because they left the window.",
 		}),
 	}
-	m.collectors = []prometheus.Collector{
+	m.group.MustRegister(
 		m.deleted,
 		gauge("relay_database_connections", "Open database connections.", func() float64 { return float64(pool.Stat().TotalConns()) }),
 		gauge("relay_database_connections_busy", "Database connections in use.", func() float64 { return float64(pool.Stat().AcquiredConns()) }),
-	}
+	)
 	for _, c := range commits {
-		m.collectors = append(m.collectors, c.collectors()...)
+		m.group.MustRegister(c.collectors()...)
 	}
 	return m, m.register()
 }
@@ -57,25 +58,17 @@ func gauge(name, help string, value func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
+// register shows all of them, or none.
 func (m *metrics) register() error {
 	if m.registerer == nil {
 		return nil
 	}
-	for _, c := range m.collectors {
-		if err := m.registerer.Register(c); err != nil {
-			m.unregister()
-			return err
-		}
-	}
-	return nil
+	return m.registerer.Register(m.group)
 }
 
 func (m *metrics) unregister() {
-	if m.registerer == nil {
-		return
-	}
-	for _, c := range m.collectors {
-		m.registerer.Unregister(c)
+	if m.registerer != nil {
+		m.registerer.Unregister(m.group)
 	}
 }
 

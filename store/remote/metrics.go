@@ -12,7 +12,7 @@ import (
 
 type metrics struct {
 	registerer prometheus.Registerer
-	collectors []prometheus.Collector
+	group      *prometheus.Registry // of all of them
 
 	seconds  *prometheus.HistogramVec
 	failures *prometheus.CounterVec
@@ -31,6 +31,7 @@ const (
 func newMetrics(registerer prometheus.Registerer, s *Store) (*metrics, error) {
 	m := &metrics{
 		registerer: registerer,
+		group:      prometheus.NewRegistry(),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "relay_edge_call_seconds", Help: "Time of one request to the API, by what was asked.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
@@ -55,11 +56,11 @@ func newMetrics(registerer prometheus.Registerer, s *Store) (*metrics, error) {
 			m.outcomes.WithLabelValues(c.name, outcome)
 		}
 	}
-	m.collectors = []prometheus.Collector{
+	m.group.MustRegister(
 		m.seconds, m.failures, m.items, m.outcomes,
 		queued(callHistory, func() int { return len(s.messages.queue) }),
 		queued(callTraces, func() int { return len(s.traces.queue) }),
-	}
+	)
 	return m, m.register()
 }
 
@@ -70,25 +71,17 @@ func queued(c call, depth func() int) prometheus.Collector {
 	}, func() float64 { return float64(depth()) })
 }
 
+// register shows all of them, or none.
 func (m *metrics) register() error {
 	if m.registerer == nil {
 		return nil
 	}
-	for _, c := range m.collectors {
-		if err := m.registerer.Register(c); err != nil {
-			m.unregister()
-			return err
-		}
-	}
-	return nil
+	return m.registerer.Register(m.group)
 }
 
 func (m *metrics) unregister() {
-	if m.registerer == nil {
-		return
-	}
-	for _, c := range m.collectors {
-		m.registerer.Unregister(c)
+	if m.registerer != nil {
+		m.registerer.Unregister(m.group)
 	}
 }
 
