@@ -144,6 +144,52 @@ func (c *natsCluster) open(sink inbox.Sink) *inbox.JetStream {
 	return j
 }
 
+// A relay that is started with its NATS servers asks again until they have chosen a
+// leader; it does not give up after one request.
+func TestOpenBeforeThereIsALeader(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	for i := range c.servers {
+		c.stop(i)
+	}
+	c.start(0) // one of three elects nobody
+	var mu sync.Mutex
+	var conns []*nats.Conn
+	dial := func(name string, options ...nats.Option) (*nats.Conn, error) {
+		conn, err := c.dial(name, options...)
+		mu.Lock()
+		defer mu.Unlock()
+		conns = append(conns, conn)
+		return conn, err
+	}
+
+	type result struct {
+		inboxes *inbox.JetStream
+		err     error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		j, err := inbox.Open(t.Context(), inbox.Config{
+			Dial: dial, Sink: &recorder{}, Mode: inbox.Shared, Replicas: 3, Shards: 1, Readers: 1, WriteTimeout: 2 * time.Second,
+		})
+		opened <- result{j, err}
+	}()
+	eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		var requests uint64
+		for _, conn := range conns {
+			requests += conn.Stats().OutMsgs
+		}
+		return requests >= 2
+	}, "it asks again")
+	c.start(1)
+	c.start(2)
+	r := <-opened
+	require.NoError(t, r.err)
+	closeInboxes(r.inboxes)
+}
+
 // Two nodes write the same replicated streams while one server after the other is
 // restarted: each verdict is true, each row is there once, on both nodes.
 func TestCluster(t *testing.T) {

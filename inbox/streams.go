@@ -45,7 +45,7 @@ func (c Config) streamConfig(shard int) jetstream.StreamConfig {
 // declareStreams makes the streams be what streamConfig says and returns their
 // state. It never deletes one and never changes one in a way that loses rows.
 func (c Config) declareStreams(ctx context.Context, js jetstream.JetStream, known *tails) ([]*jetstream.StreamInfo, error) {
-	existing, err := existingStreams(ctx, js)
+	existing, err := c.existingStreams(ctx, js)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,41 @@ func (c Config) declareStreams(ctx context.Context, js jetstream.JetStream, know
 	return infos, group.Wait()
 }
 
-func existingStreams(ctx context.Context, js jetstream.JetStream) (map[int]*jetstream.StreamInfo, error) {
+// leaderWait bounds how long a start waits for servers that have not chosen a leader.
+const leaderWait = time.Minute
+
+// existingStreams is the first that is asked of JetStream. The servers of a cluster that
+// were started a moment ago are still choosing a leader, which takes longer than one
+// request may: until then nobody answers, or somebody says so.
+func (c Config) existingStreams(ctx context.Context, js jetstream.JetStream) (map[int]*jetstream.StreamInfo, error) {
+	waiting, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	for {
+		existing, err := c.listStreams(waiting, js)
+		if !leaderless(err) || waiting.Err() != nil {
+			return existing, err
+		}
+		select {
+		case <-waiting.Done():
+			return nil, err
+		case <-time.After(leaderPause):
+		}
+	}
+}
+
+const leaderPause = 200 * time.Millisecond
+
+// leaderless reports an error of a cluster in which nobody leads.
+func leaderless(err error) bool {
+	var refused *jetstream.APIError
+	const clusterNotAvailable = 10008 // JSClusterNotAvailErr of the server
+	return errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &refused) && refused.ErrorCode == clusterNotAvailable
+}
+
+func (c Config) listStreams(ctx context.Context, js jetstream.JetStream) (map[int]*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.WriteTimeout)
+	defer cancel()
 	existing := make(map[int]*jetstream.StreamInfo)
 	list := js.ListStreams(ctx)
 	for info := range list.Info() {

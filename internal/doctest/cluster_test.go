@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,7 +55,12 @@ func TestClusterOfTheOperationsPage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ended, "%s", said)
 	require.Equal(t, 3, strings.Count(string(said), `{"ok":true}`), "%s", said)
-	require.GreaterOrEqual(t, strings.Count(string(said), " live "), 4, "bob got what alice sent, also without a server: %s", said)
+	queued := regexp.MustCompile(`(?m)^queued +(\S+)`).FindAllSubmatch(said, -1)
+	require.GreaterOrEqual(t, len(queued), 4, "three before, and one without a server: %s", said)
+	for _, id := range queued {
+		// Live, or by replay where his connection was closed meanwhile.
+		require.Regexp(t, `(?m)^\S+ (live|replay) .*"message" "`+string(id[1])+`"`, string(said), "bob got what alice sent")
+	}
 	require.Contains(t, string(said), "role edge at")
 }
 
