@@ -30,6 +30,10 @@ type Store interface {
 	store.Enrollments
 	store.Devices
 	store.SignIns
+	store.Rooms
+	store.KeyPackages
+	store.Groups
+	store.Prekeys
 }
 
 // Announcer puts a committed change in force on every node; a cluster.Node is one.
@@ -57,8 +61,9 @@ type Config struct {
 	// Board keeps cards and their events. Nil: there is none, and its endpoints answer
 	// not_found.
 	Board board.Store
-	// HintWake is called after an event was committed; a hints.Publisher's Wake. May be nil.
-	HintWake func()
+	// OutboxWake is called after something was committed that inboxes are told of; an
+	// outbox.Publisher's Wake. May be nil.
+	OutboxWake func()
 
 	// OperatorToken is the hash of the token that the public listener asks for; zero:
 	// the operator's endpoints are closed there.

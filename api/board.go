@@ -110,8 +110,8 @@ func (s *sessionRequest) commitEvent(e board.NewEvent, id *string, content, sign
 	if err != nil {
 		return 0, nil, boardRefusal(err)
 	}
-	if s.api.cfg.HintWake != nil {
-		s.api.cfg.HintWake()
+	if s.api.cfg.OutboxWake != nil {
+		s.api.cfg.OutboxWake()
 	}
 	status := http.StatusOK
 	if committed || ours { // nobody else knows an id of ours

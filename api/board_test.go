@@ -57,7 +57,7 @@ func newBoards(t *testing.T) *boards {
 		keeps, ok := faults.Store.(*postgres.Store)
 		require.True(t, ok)
 		b.lost.Store, b.lost.gate = keeps, parts.gate
-		c.Board, c.HintWake = b.lost, func() { b.wakes.Add(1) }
+		c.Board, c.OutboxWake = b.lost, func() { b.wakes.Add(1) }
 	})
 	return b
 }

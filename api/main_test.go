@@ -177,8 +177,8 @@ func (f *faults) lost(err error) error {
 	return err
 }
 
-func (f *faults) RemoveParticipant(ctx context.Context, tenant, room, participant uuid.UUID) (store.Room, error) {
-	after, err := f.Store.RemoveParticipant(ctx, tenant, room, participant)
+func (f *faults) RemoveParticipant(ctx context.Context, tenant, room, participant, by uuid.UUID) (store.Room, error) {
+	after, err := f.Store.RemoveParticipant(ctx, tenant, room, participant, uuid.Nil)
 	return after, f.lost(err)
 }
 

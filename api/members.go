@@ -103,7 +103,7 @@ func (a *API) removeMember(r *http.Request) (int, any, error) {
 // remove returns what is to be announced.
 func (op *operation) remove(room, participant uuid.UUID) (cluster.Change, error) {
 	change := cluster.Change{Room: room, Removed: []uuid.UUID{participant}}
-	after, err := op.api.cfg.Store.RemoveParticipant(op.ctx, op.tenant, room, participant)
+	after, err := op.api.cfg.Store.RemoveParticipant(op.ctx, op.tenant, room, participant, uuid.Nil)
 	if errors.Is(err, store.ErrNotFound) {
 		after, err = op.removedBefore(room, participant)
 	}

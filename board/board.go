@@ -125,16 +125,6 @@ type NewEvent struct {
 	Signature []byte // 1 to MaxSignature bytes
 }
 
-// Hint is what waits in the outbox.
-type Hint struct {
-	Tenant   uuid.UUID
-	Room     uuid.UUID
-	Sequence int64
-	Event    uuid.UUID
-	Card     uuid.UUID
-	Revision int64
-}
-
 // Store keeps the Board; store/postgres implements it. Errors are those of package
 // store.
 type Store interface {
@@ -158,14 +148,4 @@ type Store interface {
 	// and PageBytes of content. No event ever appears at or before a sequence that was
 	// returned. ErrNotFound for the room, ErrInvalid for the page.
 	BoardEvents(ctx context.Context, tenant, room uuid.UUID, after int64, limit int) (events []Event, more bool, err error)
-
-	// ClaimHints takes hints that nobody has claimed, oldest first within a room, for
-	// the time of the lease (whole rooms wait while an earlier hint of theirs is claimed).
-	// One that was claimed before and not settled is held for up to eight times as long.
-	// Hints of all tenants, in the order of their sequences within a room.
-	ClaimHints(ctx context.Context, limit int, lease time.Duration) ([]Hint, error)
-	// SettleHints removes hints that were published, whoever has claimed them.
-	SettleHints(ctx context.Context, hints []Hint) error
-	// WaitingHints counts the hints that are not settled, up to most.
-	WaitingHints(ctx context.Context, most int) (int, error)
 }

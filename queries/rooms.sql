@@ -1,15 +1,15 @@
 -- name: RoomCreate :one
 INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages)
 VALUES (@tenant_id, @id, @kind, @scheme, @private_messages)
-RETURNING tenant_id, id, kind, scheme, private_messages, state, version, created_at;
+RETURNING tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at;
 
 -- name: RoomByID :one
-SELECT tenant_id, id, kind, scheme, private_messages, state, version, created_at
+SELECT tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
 FROM rooms WHERE tenant_id = @tenant_id AND id = @id;
 
 -- name: RoomLock :one
 -- Makes changes of one room follow one another. Every change takes this lock first.
-SELECT tenant_id, id, kind, scheme, private_messages, state, version, created_at
+SELECT tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
 FROM rooms WHERE tenant_id = @tenant_id AND id = @id FOR UPDATE;
 
 -- name: RoomMove :one
@@ -34,7 +34,7 @@ WHERE tenant_id = @tenant_id AND id = ANY(@ids::uuid[]);
 
 -- name: RoomRoster :many
 -- The room, once per current participant, or once with no participant.
-SELECT r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.created_at,
+SELECT r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at,
        p.id AS participant_id, p.device_id, p.role, p.joined_at
 FROM rooms r
 LEFT JOIN participants p
@@ -63,4 +63,4 @@ UPDATE rooms r SET version = r.version + 1,
                          WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'member_removed'
                            AND r.scheme <> 'none'), r.state)
 WHERE r.tenant_id = @tenant_id AND r.id = ANY(@ids::uuid[])
-RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.created_at;
+RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at;

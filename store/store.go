@@ -53,7 +53,11 @@ type History interface {
 	// scheme does not have, or sender-key distribution where there are no sender keys;
 	// for a message in an MLS room MLSRemovalPending while the room is REKEYING, MLSRetired
 	// for a gen before the room's epoch, MLSUnknown for one after it or where there is no
-	// group. On any other
+	// group. In a room of sender keys that somebody left since the sender joined, a message
+	// under a gen that was allocated before: MLSRetired; under one that was not allocated:
+	// MLSUnknown. An agent's message in a direct room whose owner has not written first:
+	// NotActivated; the owner's first message activates it, in the same transaction, and
+	// ends the REKEYING of a room of scheme double_ratchet. On any other
 	// error the message may or may not be stored, and the same call again finds out.
 	//
 	// Concurrent calls share commits. A call whose context ends while its message is
@@ -71,12 +75,14 @@ type NewRoom struct {
 }
 
 // NewParticipant describes a membership to create. A zero Device makes a new,
-// already ACTIVE local device (operator socket only).
+// already ACTIVE local device, for the operator only.
 type NewParticipant struct {
 	Tenant uuid.UUID
 	Room   uuid.UUID
 	Device uuid.UUID
 	Role   Role
+	// By is the device that adds it (see Rooms); zero: the operator.
+	By uuid.UUID
 }
 
 // Operator is what the operator commands change (DESIGN section 8). Every change
@@ -103,8 +109,10 @@ type Operator interface {
 	// again, as another participant.
 	AddParticipant(ctx context.Context, p NewParticipant) (Participant, error)
 	// RemoveParticipant ends the membership and every credential of it; the returned
-	// room has the new version. ErrNotFound when it is not a current participant of that room.
-	RemoveParticipant(ctx context.Context, tenant, room, participant uuid.UUID) (Room, error)
+	// room has the new version, and is REKEYING where its members have to change keys (see
+	// Rooms). by is the device that asks, uuid.Nil the operator. ErrNotFound when it is not a
+	// current participant of that room.
+	RemoveParticipant(ctx context.Context, tenant, room, participant, by uuid.UUID) (Room, error)
 
 	// MintCredential stores a credential for a current participant of an ACTIVE device:
 	// ErrNotFound for the participant, ErrConflict for the device's state or a token
@@ -159,4 +167,9 @@ type Store interface {
 	Devices
 	SignIns
 	Operator
+	Rooms
+	KeyPackages
+	Groups
+	Prekeys
+	Outbox
 }

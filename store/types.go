@@ -80,7 +80,10 @@ type Room struct {
 	PrivateMessages PrivateMessages
 	State           RoomState
 	Version         int64 // rises with every change of the room or its roster
-	CreatedAt       time.Time
+	// Activated says, in a direct room, that its owner has written first (STATE, "Session
+	// Establishment"), since it was last started anew.
+	Activated bool
+	CreatedAt time.Time
 }
 
 // Participant is the membership of a device in a room.

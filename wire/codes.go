@@ -33,6 +33,7 @@ const (
 	NoticeIDConflict   Code = "notice_id_conflict"
 	NoticeInvalidGen   Code = "notice_invalid_generation"
 	NoticeDuplicate    Code = "notice_duplicate"
+	RoomIsArchived     Code = "room_archived"
 )
 
 // Codes of error frames: a control frame that was refused without closing.
@@ -53,6 +54,11 @@ const (
 	Conflict         Code = "conflict"
 	TooLarge         Code = "too_large"
 	Internal         Code = "internal"
+
+	// EpochConflict and KeyPackagesExhausted refuse a commit and a claim (STATE, "Simultaneous
+	// Admin Changes").
+	EpochConflict        Code = "epoch_conflict"
+	KeyPackagesExhausted Code = "key_packages_exhausted"
 
 	// EnrollmentRefused is the one refusal of an enrollment, so that nobody learns which
 	// tokens there are (STATE, "Failure cases").
@@ -117,9 +123,9 @@ var codes = []CodeInfo{
 	{Partial, "nack", 0, http.StatusServiceUnavailable, true, "Stored in history and perhaps in some inboxes, delivered to nobody; the same bytes complete it."},
 	{MLSSchemeDisabled, "nack", 0, http.StatusForbidden, false, "The operator has not enabled MLS rooms."},
 	{SchemeMismatch, "nack", 0, http.StatusConflict, false, "The envelope does not match the room's encryption scheme."},
-	{MLSRetired, "nack", 0, http.StatusConflict, false, "The MLS generation is retired."},
+	{MLSRetired, "nack", 0, http.StatusConflict, false, "The generation is retired: the room has newer keys."},
 	{MLSRemovalPending, "nack", 0, http.StatusConflict, false, "A removal from the room waits for its MLS commit."},
-	{MLSUnknown, "nack", 0, http.StatusNotFound, false, "The MLS generation is unknown."},
+	{MLSUnknown, "nack", 0, http.StatusNotFound, false, "The generation is unknown: the room has no such keys."},
 	{HistoryConflict, "nack", 0, http.StatusConflict, false, "The message id is already stored with other content or another sender."},
 	{MalformedRequest, "nack", 0, http.StatusBadRequest, false, "The store refused the envelope's shape."},
 	{InvalidFilePart, "nack", 0, http.StatusUnprocessableEntity, false, "The envelope's file part is invalid."},
@@ -128,6 +134,7 @@ var codes = []CodeInfo{
 	{NoticeIDConflict, "nack", 0, http.StatusConflict, false, "The notice id is already stored with other content."},
 	{NoticeInvalidGen, "nack", 0, http.StatusConflict, false, "The notice names a generation its sender did not allocate."},
 	{NoticeDuplicate, "nack", 0, http.StatusConflict, false, "The same notice was accepted earlier and is not sent out again."},
+	{RoomIsArchived, "nack", 0, http.StatusConflict, false, "The room is archived; nothing is stored in it any more."},
 
 	{AlreadyAuthenticated, "error", 0, 0, false, "A second hello."},
 	{InvalidCursor, "error", 0, 0, false, "\"last_id\" is not \"$\", \"0\" or a stream id; nothing was replayed."},
@@ -141,6 +148,8 @@ var codes = []CodeInfo{
 	{MethodNotAllowed, "http", 0, http.StatusMethodNotAllowed, false, "This address does not take that method."},
 	{Conflict, "http", 0, http.StatusConflict, false, "The state changed, or does not allow this."},
 	{TooLarge, "http", 0, http.StatusRequestEntityTooLarge, false, "The body is larger than this endpoint accepts."},
+	{EpochConflict, "http", 0, http.StatusConflict, false, "The commit is not for the epoch the room is in, which \"epoch\" names."},
+	{KeyPackagesExhausted, "http", 0, http.StatusConflict, false, "A member has no key package left; none was handed out."},
 	{EnrollmentRefused, "http", 0, http.StatusBadRequest, false, "The device is not enrolled; whatever is wrong, it is this."},
 	{Internal, "http", 0, http.StatusInternalServerError, true, "A fault of the server; its log has the detail."},
 }

@@ -25,7 +25,7 @@ var layers = []layer{
 
 	{"inbox", []string{"wire"}, "inboxes know rows and ids, not who may send them"},
 	{"cluster", []string{"wire"}, "announcements between nodes know no store and no sockets"},
-	{"board/hints", []string{"board", "store", "inbox", "wire"}, "hints use the one delivery path through its contract"},
+	{"outbox", []string{"store", "inbox", "wire"}, "the server's own rows use the one delivery path through its contract"},
 	{"board", []string{"store", "wire"}, "the Board's contract, which adapters of the store import, knows no inboxes"},
 
 	{"relay/front", []string{"relay", "wire"}, "sockets know the protocol core's contract only"},
@@ -127,6 +127,7 @@ var folders = map[string]string{
 	"inbox":    "inboxes on JetStream",
 	"infra":    "embedded NATS, managed PostgreSQL",
 	"internal": "tests of the whole, fault injection, the demo",
+	"outbox":   "the server's own rows on their way into inboxes",
 	"queries":  "sqlc inputs",
 	"relay":    "protocol core and front",
 	"schema":   "migrations",

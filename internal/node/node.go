@@ -20,11 +20,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/peerrelay/peerrelay/api"
-	"github.com/peerrelay/peerrelay/board/hints"
 	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/infra/natsd"
 	"github.com/peerrelay/peerrelay/infra/pgd"
+	"github.com/peerrelay/peerrelay/outbox"
 	"github.com/peerrelay/peerrelay/relay"
 	"github.com/peerrelay/peerrelay/relay/front"
 	"github.com/peerrelay/peerrelay/schema"
@@ -49,7 +49,7 @@ type Node struct {
 	late     lateCore
 	core     *relay.Relay
 	front    *front.Front
-	hints    *hints.Publisher // nil on an edge
+	outbox   *outbox.Publisher // nil on an edge
 	web      *web
 	api      *api.API // nil on an edge
 
@@ -121,7 +121,7 @@ func (n *Node) parts() []part {
 		{"cluster", every, n.startCluster},
 		{"core", every, n.startCore},
 		{"front", withFront, n.startFront},
-		{"board", withDatabase, n.startBoard},
+		{"outbox", withDatabase, n.startOutbox},
 		{"web", every, n.startWeb},
 	}
 }
@@ -407,10 +407,11 @@ func (n *Node) startFront(context.Context) error {
 	return nil
 }
 
-// startBoard brings the Board's hints into inboxes. Any number of nodes may do it.
-func (n *Node) startBoard(context.Context) error {
+// startOutbox brings Board hints and room events into inboxes. Any number of nodes may do
+// it.
+func (n *Node) startOutbox(context.Context) error {
 	var err error
-	n.hints, err = hints.Start(hints.Config{
+	n.outbox, err = outbox.Start(outbox.Config{
 		Outbox:     n.postgres,
 		Rosters:    n.postgres,
 		Inboxes:    n.inboxes,
@@ -420,7 +421,7 @@ func (n *Node) startBoard(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.onClose("board", n.hints.Close)
+	n.onClose("outbox", n.outbox.Close)
 	return nil
 }
 

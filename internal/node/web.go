@@ -134,7 +134,7 @@ func (n *Node) newAPI() (*api.API, error) {
 		Presence:      n.cluster,
 		Admission:     n.core,
 		Board:         n.postgres,
-		HintWake:      n.hints.Wake,
+		OutboxWake:    n.outbox.Wake,
 		OperatorToken: token,
 		ServiceToken:  service,
 		Checks:        n.checks(),

@@ -209,7 +209,7 @@ func TestBoardRefusals(t *testing.T) {
 	require.Equal(t, int64(2), b.commit(t, full).Revision, "the largest event")
 	require.Equal(t, board.ConflictError{Revision: 2}, b.conflict(t, b.event(board.EventUpdated, task.Card, 1), "stale"), "says what the card is at")
 
-	_, err := b.s.RemoveParticipant(t.Context(), b.tenant, b.room, b.members[store.RoleAgent].ID)
+	_, err := b.s.RemoveParticipant(t.Context(), b.tenant, b.room, b.members[store.RoleAgent].ID, uuid.Nil)
 	require.NoError(t, err)
 	b.refuse(t, b.event(board.EventComment, task.Card, 0), store.ErrNotFound, "a former member")
 	b.refuse(t, full, store.ErrNotFound, "a former member's committed event")
@@ -495,7 +495,7 @@ func TestBoardEventsAndRemovalsFollowOneAnother(t *testing.T) {
 	require.NoError(t, err)
 	removed := make(chan error, 1)
 	go func() {
-		_, err := b.s.RemoveParticipant(t.Context(), b.tenant, b.room, agent)
+		_, err := b.s.RemoveParticipant(t.Context(), b.tenant, b.room, agent, uuid.Nil)
 		removed <- err
 	}()
 	require.Eventually(t, func() bool { return b.lockWaiters(t) == 1 }, patience, 5*time.Millisecond)
@@ -688,7 +688,7 @@ func TestBoardPolicies(t *testing.T) {
 	require.Equal(t, map[string]int{"board_cards": 1, "board_events": 1}, counts(asDevice(b.tenant, b.members[store.RoleViewer].Device)))
 	require.Empty(t, counts(asDevice(b.tenant, others[store.RoleAgent].Device)))
 	require.Empty(t, counts(asDevice(tenant, b.members[store.RoleViewer].Device)))
-	_, err := b.s.RemoveParticipant(t.Context(), b.tenant, b.room, b.members[store.RoleViewer].ID)
+	_, err := b.s.RemoveParticipant(t.Context(), b.tenant, b.room, b.members[store.RoleViewer].ID, uuid.Nil)
 	require.NoError(t, err)
 	require.Empty(t, counts(asDevice(b.tenant, b.members[store.RoleViewer].Device)), "a former member")
 

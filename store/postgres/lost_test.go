@@ -133,7 +133,7 @@ func TestLostCommitAnswer(t *testing.T) {
 	}
 	impatient := pgtest.Open(t, p.url, func(c *postgres.Config) { c.Timeout = time.Second })
 	removal := func(s store.Store) error {
-		_, err := s.RemoveParticipant(t.Context(), r.tenant, r.member.Room, r.member.ID)
+		_, err := s.RemoveParticipant(t.Context(), r.tenant, r.member.Room, r.member.ID, uuid.Nil)
 		return err
 	}
 	// A transaction of several round trips never reaches its commit without answers.

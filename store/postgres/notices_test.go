@@ -71,7 +71,7 @@ func TestPoliciesOfNotices(t *testing.T) {
 	})
 	require.NoError(t, err)
 	former := member(store.RoleAgent)
-	_, err = s.RemoveParticipant(t.Context(), b.tenant, former.Room, former.ID)
+	_, err = s.RemoveParticipant(t.Context(), b.tenant, former.Room, former.ID, uuid.Nil)
 	require.NoError(t, err)
 
 	rows := map[string]func(tenant, room, participant uuid.UUID) string{

@@ -132,7 +132,7 @@ func (s *Store) createLocalDevice(ctx context.Context, db sqlcgen.DBTX, p store.
 }
 
 // RemoveParticipant implements store.Operator.
-func (s *Store) RemoveParticipant(ctx context.Context, tenant, room, participant uuid.UUID) (store.Room, error) {
+func (s *Store) RemoveParticipant(ctx context.Context, tenant, room, participant, by uuid.UUID) (store.Room, error) {
 	var changed store.Room
 	err := s.transaction(ctx, "remove participant", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
 		changed, err = s.removeParticipant(ctx, db, tenant, room, participant)

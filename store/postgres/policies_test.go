@@ -169,7 +169,7 @@ func TestPoliciesRead(t *testing.T) {
 		require.Equal(t, c.want, visible(t, service, c.settings), name)
 	}
 
-	_, err = s.RemoveParticipant(t.Context(), b.tenant, b.member.Room, b.member.ID)
+	_, err = s.RemoveParticipant(t.Context(), b.tenant, b.member.Room, b.member.ID, uuid.Nil)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"tenants": 1, "devices": 1, "participants": 1},
 		visible(t, service, asDevice(b.tenant, b.member.Device)),
@@ -275,7 +275,7 @@ func TestPoliciesWrite(t *testing.T) {
 	})
 	former, err := s.AddParticipant(t.Context(), store.NewParticipant{Tenant: b.tenant, Room: b.member.Room, Role: store.RoleAgent})
 	require.NoError(t, err)
-	_, err = s.RemoveParticipant(t.Context(), b.tenant, former.Room, former.ID)
+	_, err = s.RemoveParticipant(t.Context(), b.tenant, former.Room, former.ID, uuid.Nil)
 	require.NoError(t, err)
 	inTransaction(t, service, map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, func(tx pgx.Tx) {
 		_, err := tx.Exec(t.Context(), historyRow(b.tenant, former.Room, former.ID))

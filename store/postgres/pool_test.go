@@ -54,7 +54,7 @@ func TestTenantEndsWithItsTransaction(t *testing.T) {
 			to := companion(t, s, a)
 			_, err := s.AppendTrace(ctx, private(a, to, "t"))
 			require.NoError(t, err)
-			_, err = s.RemoveParticipant(ctx, a.tenant, to.Room, to.ID)
+			_, err = s.RemoveParticipant(ctx, a.tenant, to.Room, to.ID, uuid.Nil)
 			require.NoError(t, err)
 			_, err = s.AppendTrace(ctx, private(a, to, "refused"))
 			require.ErrorIs(t, err, store.ErrNotFound)
@@ -80,7 +80,7 @@ func TestTenantEndsWithItsTransaction(t *testing.T) {
 			short, cancel := context.WithCancel(ctx)
 			result := make(chan error, 1)
 			go func() {
-				_, err := s.RemoveParticipant(short, a.tenant, a.member.Room, a.member.ID)
+				_, err := s.RemoveParticipant(short, a.tenant, a.member.Room, a.member.ID, uuid.Nil)
 				result <- err
 			}()
 			awaitBlocked(t, db, 1)

@@ -34,7 +34,7 @@ func rosterOf(rows []sqlcgen.RoomRosterRow) store.Roster {
 	first := rows[0]
 	roster := store.Roster{Room: roomOf(sqlcgen.RoomByIDRow{
 		TenantID: first.TenantID, ID: first.ID, Kind: first.Kind, Scheme: first.Scheme,
-		PrivateMessages: first.PrivateMessages, State: first.State, Version: first.Version, CreatedAt: first.CreatedAt,
+		PrivateMessages: first.PrivateMessages, State: first.State, Version: first.Version, Activated: first.Activated, CreatedAt: first.CreatedAt,
 	})}
 	for _, row := range rows {
 		if !row.ParticipantID.Valid { // the one row of an empty room
@@ -52,7 +52,7 @@ func roomOf(row sqlcgen.RoomByIDRow) store.Room {
 	return store.Room{
 		ID: row.ID, Tenant: row.TenantID, Kind: store.RoomKind(row.Kind), Scheme: store.Scheme(row.Scheme),
 		PrivateMessages: store.PrivateMessages(row.PrivateMessages), State: store.RoomState(row.State),
-		Version: row.Version, CreatedAt: row.CreatedAt.UTC(),
+		Version: row.Version, Activated: row.Activated, CreatedAt: row.CreatedAt.UTC(),
 	}
 }
 

@@ -56,7 +56,7 @@ func TestTracePolicies(t *testing.T) {
 	require.NoError(t, err)
 	keeper, elsewhere, theirs := add(a, a.member.Room, store.RoleOwner), add(a, second.ID, store.RoleOwner), add(b, b.member.Room, store.RoleOwner)
 	gone := add(a, a.member.Room, store.RoleOwner)
-	_, err = s.RemoveParticipant(t.Context(), a.tenant, gone.Room, gone.ID)
+	_, err = s.RemoveParticipant(t.Context(), a.tenant, gone.Room, gone.ID, uuid.Nil)
 	require.NoError(t, err)
 	service := newOwner(pgtest.As(t, url, schema.ServiceRole)).connect(t)
 	for name, c := range map[string]struct {

@@ -242,7 +242,7 @@ func testRevoking(t *testing.T, s Subject) {
 			hashes := make([]store.TokenHash, 4)
 			race(len(hashes)+1, func(i int) error {
 				if i == len(hashes) {
-					_, err := s.Store.RemoveParticipant(t.Context(), f.tenant, p.Room, p.ID)
+					_, err := s.Store.RemoveParticipant(t.Context(), f.tenant, p.Room, p.ID, uuid.Nil)
 					return err
 				}
 				hashes[i] = newHash()

@@ -448,7 +448,7 @@ func testRevokeShared(t *testing.T, f fixture) {
 				return err
 			}
 			p := bystanders[rooms-1-(i-devices)]
-			_, err = f.Store.RemoveParticipant(t.Context(), f.tenant, p.Room, p.ID)
+			_, err = f.Store.RemoveParticipant(t.Context(), f.tenant, p.Room, p.ID, uuid.Nil)
 			return err
 		})
 		require.NoError(t, errors.Join(results...))

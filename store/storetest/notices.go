@@ -508,7 +508,7 @@ func testNoticeEnds(t *testing.T, f fixture) {
 			return f.Store.SetRule(t.Context(), store.RuleSetting{Tenant: p.Tenant, Room: p.Room, Rule: store.RuleAlertEmit})
 		}, errNotPermitted},
 		"a membership": {func(p store.Participant) error {
-			_, err := f.Store.RemoveParticipant(t.Context(), p.Tenant, p.Room, p.ID)
+			_, err := f.Store.RemoveParticipant(t.Context(), p.Tenant, p.Room, p.ID, uuid.Nil)
 			return err
 		}, store.ErrNotFound},
 		"a room": {func(p store.Participant) error { f.ArchiveRoom(t, p.Tenant, p.Room); return nil }, store.ErrConflict},

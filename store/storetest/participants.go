@@ -58,7 +58,7 @@ func testMembershipVersions(t *testing.T, f fixture) {
 	require.Equal(t, store.RoomActive, active.State, "the first participant makes a room active")
 	require.Greater(t, active.Version, room.Version)
 
-	removed, err := f.Store.RemoveParticipant(t.Context(), f.tenant, room.ID, p.ID)
+	removed, err := f.Store.RemoveParticipant(t.Context(), f.tenant, room.ID, p.ID, uuid.Nil)
 	require.NoError(t, err)
 	require.Greater(t, removed.Version, active.Version)
 	again, err := f.Store.FindRoom(t.Context(), f.tenant, room.ID)
@@ -71,15 +71,15 @@ func testRemoving(t *testing.T, f fixture) {
 	_, hash := f.mint(t, p, hour)
 	other := f.newRoom(t, store.RoomGroup)
 
-	_, err := f.Store.RemoveParticipant(t.Context(), f.tenant, other.ID, p.ID)
+	_, err := f.Store.RemoveParticipant(t.Context(), f.tenant, other.ID, p.ID, uuid.Nil)
 	require.ErrorIs(t, err, store.ErrNotFound, "it is not in that room")
-	_, err = f.Store.RemoveParticipant(t.Context(), f.tenant, newID(t), p.ID)
+	_, err = f.Store.RemoveParticipant(t.Context(), f.tenant, newID(t), p.ID, uuid.Nil)
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = f.Edge.Authenticate(t.Context(), hash)
 	require.NoError(t, err)
 
 	f.remove(t, p)
-	_, err = f.Store.RemoveParticipant(t.Context(), f.tenant, p.Room, p.ID)
+	_, err = f.Store.RemoveParticipant(t.Context(), f.tenant, p.Room, p.ID, uuid.Nil)
 	require.ErrorIs(t, err, store.ErrNotFound, "it is not a current participant any more")
 	_, err = f.Store.FindParticipant(t.Context(), f.tenant, p.ID)
 	require.ErrorIs(t, err, store.ErrNotFound)

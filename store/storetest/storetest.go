@@ -143,7 +143,7 @@ func (f fixture) member(t *testing.T) store.Participant {
 
 func (f fixture) remove(t *testing.T, p store.Participant) {
 	t.Helper()
-	_, err := f.Store.RemoveParticipant(t.Context(), p.Tenant, p.Room, p.ID)
+	_, err := f.Store.RemoveParticipant(t.Context(), p.Tenant, p.Room, p.ID, uuid.Nil)
 	require.NoError(t, err)
 }
 

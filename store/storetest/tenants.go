@@ -96,7 +96,7 @@ func testKeptApart(t *testing.T, s Subject) {
 	t.Run("nothing of the other can be changed", func(t *testing.T) {
 		ctx := t.Context()
 		credential, hash := other.mint(t, them, hour)
-		_, err := s.Store.RemoveParticipant(ctx, mine.tenant, them.Room, them.ID)
+		_, err := s.Store.RemoveParticipant(ctx, mine.tenant, them.Room, them.ID, uuid.Nil)
 		require.ErrorIs(t, err, store.ErrNotFound)
 		_, err = s.Store.MintCredential(ctx, mine.tenant, them.ID, store.CredentialSession, newHash(), hour)
 		require.ErrorIs(t, err, store.ErrNotFound)

@@ -62,8 +62,9 @@ WITH asked AS (
     RETURNING sequence, revision, created_at
 ), hinted AS (
     -- RELAY, "After a non-Idea Board event or a follow-up comment on any card".
-    INSERT INTO board_outbox (tenant_id, room_id, sequence, event_id, card_id, revision)
-    SELECT a.tenant_id, a.room_id, a.sequence, $8, $4, a.revision + 1
+    INSERT INTO outbox (tenant_id, room_id, kind, payload)
+    SELECT a.tenant_id, a.room_id, 'board.update',
+           convert_to(format('{"event_id":"%s","card_id":"%s","revision":%s}', $8, $4, a.revision + 1), 'UTF8')
     FROM asked a WHERE a.verdict = 'commit' AND (a.kind <> 'idea' OR $2 = 'comment')
 )
 SELECT a.verdict::text AS verdict, a.kind::text AS kind, a.revision::bigint AS card_revision,

@@ -36,18 +36,6 @@ type BoardEvent struct {
 	CreatedAt time.Time
 }
 
-type BoardOutbox struct {
-	TenantID     uuid.UUID
-	RoomID       uuid.UUID
-	Sequence     int64
-	EventID      uuid.UUID
-	CardID       uuid.UUID
-	Revision     int64
-	Position     int64
-	ClaimedUntil time.Time
-	Claims       int32
-}
-
 type BoardSequence struct {
 	TenantID uuid.UUID
 	RoomID   uuid.UUID
@@ -148,6 +136,17 @@ type Notice struct {
 	AcceptedAt time.Time
 }
 
+type Outbox struct {
+	TenantID      uuid.UUID
+	RoomID        uuid.UUID
+	Position      int64
+	Kind          string
+	ParticipantID uuid.NullUUID
+	Payload       []byte
+	ClaimedUntil  time.Time
+	Claims        int32
+}
+
 type Participant struct {
 	TenantID uuid.UUID
 	ID       uuid.UUID
@@ -156,6 +155,8 @@ type Participant struct {
 	Role     string
 	JoinedAt time.Time
 	LeftAt   *time.Time
+	FirstGen int64
+	LastGen  int64
 }
 
 type Room struct {
@@ -168,6 +169,7 @@ type Room struct {
 	Version         int64
 	CreatedAt       time.Time
 	ArchivedAt      *time.Time
+	Activated       bool
 }
 
 type RoomRule struct {

@@ -13,7 +13,7 @@ import (
 )
 
 const RoomByID = `-- name: RoomByID :one
-SELECT tenant_id, id, kind, scheme, private_messages, state, version, created_at
+SELECT tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
 FROM rooms WHERE tenant_id = $1 AND id = $2
 `
 
@@ -25,6 +25,7 @@ type RoomByIDRow struct {
 	PrivateMessages string
 	State           string
 	Version         int64
+	Activated       bool
 	CreatedAt       time.Time
 }
 
@@ -39,6 +40,7 @@ func (q *Queries) RoomByID(ctx context.Context, db DBTX, tenantID uuid.UUID, iD 
 		&i.PrivateMessages,
 		&i.State,
 		&i.Version,
+		&i.Activated,
 		&i.CreatedAt,
 	)
 	return i, err
@@ -47,7 +49,7 @@ func (q *Queries) RoomByID(ctx context.Context, db DBTX, tenantID uuid.UUID, iD 
 const RoomCreate = `-- name: RoomCreate :one
 INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages)
 VALUES ($1, $2, $3, $4, $5)
-RETURNING tenant_id, id, kind, scheme, private_messages, state, version, created_at
+RETURNING tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
 `
 
 type RoomCreateParams struct {
@@ -66,6 +68,7 @@ type RoomCreateRow struct {
 	PrivateMessages string
 	State           string
 	Version         int64
+	Activated       bool
 	CreatedAt       time.Time
 }
 
@@ -86,6 +89,7 @@ func (q *Queries) RoomCreate(ctx context.Context, db DBTX, arg RoomCreateParams)
 		&i.PrivateMessages,
 		&i.State,
 		&i.Version,
+		&i.Activated,
 		&i.CreatedAt,
 	)
 	return i, err
@@ -103,7 +107,7 @@ func (q *Queries) RoomHold(ctx context.Context, db DBTX, tenantID uuid.UUID, iD 
 }
 
 const RoomLock = `-- name: RoomLock :one
-SELECT tenant_id, id, kind, scheme, private_messages, state, version, created_at
+SELECT tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
 FROM rooms WHERE tenant_id = $1 AND id = $2 FOR UPDATE
 `
 
@@ -115,6 +119,7 @@ type RoomLockRow struct {
 	PrivateMessages string
 	State           string
 	Version         int64
+	Activated       bool
 	CreatedAt       time.Time
 }
 
@@ -130,6 +135,7 @@ func (q *Queries) RoomLock(ctx context.Context, db DBTX, tenantID uuid.UUID, iD 
 		&i.PrivateMessages,
 		&i.State,
 		&i.Version,
+		&i.Activated,
 		&i.CreatedAt,
 	)
 	return i, err
@@ -159,7 +165,7 @@ func (q *Queries) RoomMove(ctx context.Context, db DBTX, tenantID uuid.UUID, iD 
 }
 
 const RoomRoster = `-- name: RoomRoster :many
-SELECT r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.created_at,
+SELECT r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at,
        p.id AS participant_id, p.device_id, p.role, p.joined_at
 FROM rooms r
 LEFT JOIN participants p
@@ -176,6 +182,7 @@ type RoomRosterRow struct {
 	PrivateMessages string
 	State           string
 	Version         int64
+	Activated       bool
 	CreatedAt       time.Time
 	ParticipantID   uuid.NullUUID
 	DeviceID        uuid.NullUUID
@@ -201,6 +208,7 @@ func (q *Queries) RoomRoster(ctx context.Context, db DBTX, tenantID uuid.UUID, i
 			&i.PrivateMessages,
 			&i.State,
 			&i.Version,
+			&i.Activated,
 			&i.CreatedAt,
 			&i.ParticipantID,
 			&i.DeviceID,
@@ -267,7 +275,7 @@ UPDATE rooms r SET version = r.version + 1,
                          WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'member_removed'
                            AND r.scheme <> 'none'), r.state)
 WHERE r.tenant_id = $1 AND r.id = ANY($2::uuid[])
-RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.created_at
+RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at
 `
 
 type RoomsLoseMemberRow struct {
@@ -278,6 +286,7 @@ type RoomsLoseMemberRow struct {
 	PrivateMessages string
 	State           string
 	Version         int64
+	Activated       bool
 	CreatedAt       time.Time
 }
 
@@ -300,6 +309,7 @@ func (q *Queries) RoomsLoseMember(ctx context.Context, db DBTX, tenantID uuid.UU
 			&i.PrivateMessages,
 			&i.State,
 			&i.Version,
+			&i.Activated,
 			&i.CreatedAt,
 		); err != nil {
 			return nil, err

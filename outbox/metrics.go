@@ -1,4 +1,4 @@
-package hints
+package outbox
 
 import "github.com/prometheus/client_golang/prometheus"
 

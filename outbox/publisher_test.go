@@ -1,4 +1,4 @@
-package hints_test
+package outbox_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/board"
-	"github.com/peerrelay/peerrelay/board/hints"
+	"github.com/peerrelay/peerrelay/outbox"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/wire"
@@ -85,7 +85,7 @@ func TestEntitlementIsLookedUpAtPublishing(t *testing.T) {
 	room := w.room(t)
 	author, removed := w.join(t, room, store.RoleAgent), w.join(t, room, store.RoleAgent)
 	task := w.create(t, room, author, board.KindTask)
-	_, err := w.store.RemoveParticipant(t.Context(), w.tenant, room, removed)
+	_, err := w.store.RemoveParticipant(t.Context(), w.tenant, room, removed, uuid.Nil)
 	require.NoError(t, err)
 	joined := w.join(t, room, store.RoleViewer)
 	w.publisher(t)
@@ -103,7 +103,7 @@ func TestHintsOfRoomsThatAreOverAreDropped(t *testing.T) {
 	w.create(t, archived, author, board.KindTask)
 	w.create(t, deserted, left, board.KindTask)
 	w.archive(t, archived)
-	_, err := w.store.RemoveParticipant(t.Context(), w.tenant, deserted, left)
+	_, err := w.store.RemoveParticipant(t.Context(), w.tenant, deserted, left, uuid.Nil)
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
 	w.publisher(t, func(c *hints.Config) { c.Registerer = registry })

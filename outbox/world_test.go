@@ -1,4 +1,4 @@
-package hints_test
+package outbox_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peerrelay/peerrelay/board"
-	"github.com/peerrelay/peerrelay/board/hints"
+	"github.com/peerrelay/peerrelay/outbox"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/store"

@@ -1,7 +1,6 @@
-// Package hints brings the Board's hints from its outbox into the inboxes (RELAY,
-// "Durable Board hints"). It is apart from package board, which adapters of the store
-// import and which knows no broker.
-package hints
+// Package outbox brings the server's own rows from the outbox of the store into the
+// inboxes: Board hints (RELAY, "Durable Board hints") and room events.
+package outbox
 
 import (
 	"context"
@@ -14,21 +13,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/peerrelay/peerrelay/board"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/wire"
 )
-
-// Outbox is where hints wait; a board.Store is one.
-type Outbox interface {
-	ClaimHints(ctx context.Context, limit int, lease time.Duration) ([]board.Hint, error)
-	SettleHints(ctx context.Context, hints []board.Hint) error
-	WaitingHints(ctx context.Context, most int) (int, error)
-}
 
 // Config of Start. Outbox, Rosters and Inboxes are required.
 type Config struct {
-	Outbox  Outbox
+	Outbox  store.Outbox
 	Rosters store.Rosters
 	Inboxes inbox.Writer
 
@@ -68,10 +60,10 @@ func setDefault[T int | time.Duration](value *T, otherwise T) {
 
 func (c Config) validate() error {
 	if c.Outbox == nil || c.Rosters == nil || c.Inboxes == nil {
-		return errors.New("hints: an outbox, rosters and inboxes are required")
+		return errors.New("outbox: an outbox, rosters and inboxes are required")
 	}
 	if c.Poll < 0 || c.Lease < 0 || c.Batch < 0 || c.Rooms < 0 {
-		return errors.New("hints: a limit is negative")
+		return errors.New("outbox: a limit is negative")
 	}
 	return nil
 }
@@ -103,7 +95,7 @@ func Start(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	metrics, err := newMetrics(cfg.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("hints: register metrics: %w", err)
+		return nil, fmt.Errorf("outbox: register metrics: %w", err)
 	}
 	p := &Publisher{
 		cfg: cfg, metrics: metrics, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
@@ -170,7 +162,7 @@ const countMost = 10_000
 func (p *Publisher) count() {
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Lease)
 	defer cancel()
-	waiting, err := p.cfg.Outbox.WaitingHints(ctx, countMost)
+	waiting, err := p.cfg.Outbox.WaitingRows(ctx, countMost)
 	if err != nil {
 		return // the claim that follows says so
 	}
@@ -187,7 +179,7 @@ func (p *Publisher) publishBatch() bool {
 	// done while nobody else has the hints.
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Lease/2)
 	defer cancel()
-	hints, err := p.cfg.Outbox.ClaimHints(ctx, p.cfg.Batch, p.cfg.Lease)
+	hints, err := p.cfg.Outbox.ClaimRows(ctx, p.cfg.Batch, p.cfg.Lease)
 	if err != nil {
 		p.report("claim", err)
 		return false
@@ -205,13 +197,13 @@ func (p *Publisher) publishBatch() bool {
 }
 
 // settle has time of its own: what took the batch's time was published nonetheless.
-func (p *Publisher) settle(published []board.Hint) bool {
+func (p *Publisher) settle(published []store.OutboxRow) bool {
 	if len(published) == 0 {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Lease/2)
 	defer cancel()
-	if err := p.cfg.Outbox.SettleHints(ctx, published); err != nil {
+	if err := p.cfg.Outbox.SettleRows(ctx, published); err != nil {
 		p.report("settle", err)
 		return false
 	}
@@ -220,7 +212,7 @@ func (p *Publisher) settle(published []board.Hint) bool {
 
 // publish publishes the hints, several rooms at once. It returns those to settle and
 // the first error, which stands for all in the log.
-func (p *Publisher) publish(ctx context.Context, hints []board.Hint) (published []board.Hint, first error) {
+func (p *Publisher) publish(ctx context.Context, hints []store.OutboxRow) (published []store.OutboxRow, first error) {
 	var (
 		mu      sync.Mutex
 		workers sync.WaitGroup
@@ -244,8 +236,8 @@ func (p *Publisher) publish(ctx context.Context, hints []board.Hint) (published 
 }
 
 // byRoom splits hints, which are in order within a room, into those of each.
-func byRoom(hints []board.Hint) [][]board.Hint {
-	var rooms [][]board.Hint
+func byRoom(hints []store.OutboxRow) [][]store.OutboxRow {
+	var rooms [][]store.OutboxRow
 	index := make(map[uuid.UUID]int)
 	for _, h := range hints {
 		i, known := index[h.Room]
@@ -259,50 +251,63 @@ func byRoom(hints []board.Hint) [][]board.Hint {
 	return rooms
 }
 
-// publishRoom writes the hints of one room and returns how many are done with.
-func (p *Publisher) publishRoom(ctx context.Context, hints []board.Hint) (done int, err error) {
+// publishRoom writes the rows of one room and returns how many are done with.
+func (p *Publisher) publishRoom(ctx context.Context, rows []store.OutboxRow) (done int, err error) {
 	if p.isClosing() {
 		return 0, nil
 	}
-	roster, err := p.cfg.Rosters.Roster(ctx, hints[0].Tenant, hints[0].Room)
+	roster, err := p.cfg.Rosters.Roster(ctx, rows[0].Tenant, rows[0].Room)
 	if errors.Is(err, store.ErrNotFound) {
-		return len(hints), nil
+		return len(rows), nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("look up roster: %w", err)
 	}
-	if roster.Room.State == store.RoomArchived || len(roster.Participants) == 0 {
-		return len(hints), nil // nobody is entitled
-	}
-	to := make([]uuid.UUID, 0, len(roster.Participants))
-	for _, participant := range roster.Participants {
-		to = append(to, participant.ID)
-	}
-	for i, hint := range hints {
+	for i := range rows {
 		if p.isClosing() {
 			return i, nil
 		}
-		if err := p.write(ctx, hint, to); err != nil {
+		if err := p.write(ctx, &rows[i], roster); err != nil {
 			return i, err
 		}
 	}
-	return len(hints), nil
+	return len(rows), nil
 }
 
-func (p *Publisher) write(ctx context.Context, hint board.Hint, to []uuid.UUID) error {
+func (p *Publisher) write(ctx context.Context, row *store.OutboxRow, roster store.Roster) error {
+	kind, to := kindOf(row.Kind), recipients(row, roster)
+	if len(to) == 0 {
+		return nil
+	}
 	_, err := p.cfg.Inboxes.Write(ctx, inbox.Message{
-		Room: hint.Room, To: to, Kind: inbox.RowBoardUpdate, Payload: payload(hint), Received: time.Now(),
+		Room: row.Room, To: to, Kind: kind, Payload: row.Payload, Received: time.Now(),
 	})
 	if err != nil {
-		return fmt.Errorf("write hint: %w", err)
+		return fmt.Errorf("write %s: %w", row.Kind, err)
 	}
 	return nil
 }
 
-// payload is the stored row: the members of board.update that are the Board's (RELAY,
-// "Durable Board hints"). It has nothing of the content.
-func payload(h board.Hint) []byte {
-	return fmt.Appendf(nil, `{"event_id":%q,"card_id":%q,"revision":%d}`, h.Event.String(), h.Card.String(), h.Revision)
+func kindOf(kind string) inbox.RowKind {
+	if kind == wire.ServerBoardUpdate.String() {
+		return inbox.RowBoardUpdate
+	}
+	return inbox.RowRoomEvent
+}
+
+// recipients are those who are in the room, or the one of them whom the row is for. An
+// archived room has no Board to look at.
+func recipients(row *store.OutboxRow, roster store.Roster) []uuid.UUID {
+	if roster.Room.State == store.RoomArchived && kindOf(row.Kind) == inbox.RowBoardUpdate {
+		return nil
+	}
+	to := make([]uuid.UUID, 0, len(roster.Participants))
+	for _, participant := range roster.Participants {
+		if row.To == uuid.Nil || row.To == participant.ID {
+			to = append(to, participant.ID)
+		}
+	}
+	return to
 }
 
 // report logs what failed, unless it is the end that Close made.

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+)
+
+// Rooms is what devices do with rooms (STATE, "Room Lifecycle"). Who acts is by: uuid.Nil
+// is the operator, who may do everything; else an ACTIVE device of the tenant (ErrForbidden).
+// A room's owners and the tenant's admin devices manage it; a member who is neither is
+// ErrForbidden, and for any other device the room is ErrNotFound.
+//
+// Every change raises the room's version and puts into the outbox, in the same
+// transaction, what members are told (wire.RoomEvent): RoomJoined; MemberRemoved, and
+// RekeyRequired where keys have to change; ArchivedRoom; RoomReset; DeviceLinked.
+//
+// When somebody leaves an encrypted room, by whatever way, the room is REKEYING until those
+// who stay use keys that the one who left does not know:
+//   - sender_keys: each participant's generations of before are retired. The room is ACTIVE
+//     again when everybody who had one has allocated a new one.
+//   - mls: until a commit is accepted that removes everybody who left the group.
+//   - double_ratchet: the room is not activated any more, until the owner writes again.
+//
+// A room that nobody is in has no keys: it is ACTIVE, and its MLS group is over.
+type Rooms interface {
+	// OpenRoom makes a room whose owner is the ACTIVE human device by: ErrForbidden for any
+	// other; else as Operator.CreateRoom and AddParticipant.
+	OpenRoom(ctx context.Context, room NewRoom, by uuid.UUID) (Room, Participant, error)
+	// RoomPage lists the rooms that the device is in, or with uuid.Nil all of the tenant, by
+	// id, those after a room (uuid.Nil: from the first), at most limit (1 to MaxPage, else
+	// ErrInvalid), and says whether more follow.
+	RoomPage(ctx context.Context, tenant, device, after uuid.UUID, limit int) (rooms []Room, more bool, err error)
+	// ArchiveRoom closes the room for good: nothing is stored in it any more, and members may
+	// read on. ErrConflict in CREATED and ARCHIVED.
+	ArchiveRoom(ctx context.Context, tenant, room, by uuid.UUID) (Room, error)
+	// ResetRoom begins all encryption state anew (STATE, "Corrupt State"): every sender
+	// generation is retired; an MLS group is over, no message of it fits any more, and the next
+	// commit makes a new group; a direct room is not activated any more, and DeviceLinked says
+	// who asked. In a room of scheme double_ratchet each member may do it (STATE, "Ratchet
+	// Desync"). An MLS room that was REKEYING is ACTIVE then. ErrConflict in CREATED and
+	// ARCHIVED, and for scheme none.
+	ResetRoom(ctx context.Context, tenant, room, by uuid.UUID) (Room, error)
+}
