@@ -133,7 +133,6 @@ func (a *API) internalRoutes() []route {
 			example: EnvelopeItems{Message: &exampleEnvelope},
 			refusals: slices.Concat(historyRefusals, []refusedAs{
 				{"not_found", "There is no such room, or the sender is not a current participant of it."},
-				{"conflict", "The room is archived."},
 			}),
 		}},
 		{method: http.MethodPost, path: "/internal/v1/traces", access: forService, maxBody: maxTracesBody, handler: a.bounded(a.storeTraces), doc: doc{
@@ -190,12 +189,14 @@ var (
 	historyRefusals = []refusedAs{
 		{"mls_scheme_disabled", "MLS rooms are switched off."},
 		{"e2ee_scheme_mismatch", "The envelope does not match the room's scheme."},
-		{"mls_generation_retired", "`gen` is before the room's epoch."},
+		{"mls_generation_retired", "`gen` is before the room's epoch, or a sender key of before somebody left."},
 		{"mls_removal_pending", "A removal from the room waits for its commit."},
 		{"mls_generation_unknown", "`gen` is after the room's epoch, or the room has no group."},
 		{"history_conflict", "The id is stored with other content or another sender."},
 		{"malformed_request", "History does not take this shape."},
 		{"invalid_file_part", "The file header is invalid."},
+		{"not_activated", "The owner of a direct room has not written first."},
+		{"room_archived", "The room is archived."},
 	}
 )
 

@@ -189,12 +189,24 @@ func checkPermission(_ context.Context, a *attempt) *refusal {
 
 // A room's policy covers messages from agent to agent only; a missing policy never
 // means allowed (RELAY).
+//
+// The conversation of an encrypted direct room is its session: a message to the other
+// participant alone would be outside of it, of history and of who writes first. An
+// archived room takes nothing; what its members wrote can be read on.
 func checkPolicy(_ context.Context, a *attempt) *refusal {
+	room := &a.roster.room
+	if room.State == store.RoomArchived {
+		return &refusal{code: wire.RoomIsArchived}
+	}
+	if a.private && a.envelope.Kind == wire.KindMessage &&
+		room.Kind == store.RoomDirect && room.Scheme != store.SchemeNone {
+		return &refusal{code: wire.SchemeMismatch}
+	}
 	if !a.private || a.envelope.Kind != wire.KindMessage ||
 		a.session.identity.Role != store.RoleAgent || a.role != store.RoleAgent {
 		return nil
 	}
-	switch a.roster.room.PrivateMessages {
+	switch room.PrivateMessages {
 	case store.PrivateAllowed:
 		a.traced = true
 		return nil

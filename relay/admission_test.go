@@ -40,6 +40,44 @@ func TestSeqRisesPerGeneration(t *testing.T) {
 	require.True(t, s.raise(1, 1), "the oldest is forgotten")
 }
 
+// DESIGN section 1: a direct room is one conversation. And STATE, "Room State Machine":
+// nothing follows ARCHIVED.
+func TestWhatARoomTakes(t *testing.T) {
+	t.Parallel()
+	direct := store.Room{Kind: store.RoomDirect, State: store.RoomActive, Scheme: store.SchemeDoubleRatchet}
+	open, closed := direct, direct
+	open.Scheme, closed.State = store.SchemeNone, store.RoomArchived
+	group := store.Room{Kind: store.RoomGroup, State: store.RoomActive, Scheme: store.SchemeSenderKeys}
+	for _, c := range []struct {
+		name    string
+		room    store.Room
+		kind    wire.Kind
+		private bool
+		refused wire.Code // empty: passes
+	}{
+		{"the conversation", direct, wire.KindMessage, false, ""},
+		{"beside the conversation", direct, wire.KindMessage, true, wire.SchemeMismatch},
+		{"beside it, control", direct, wire.KindControl, true, ""},
+		{"beside it, unencrypted", open, wire.KindMessage, true, ""},
+		{"in a group", group, wire.KindMessage, true, ""},
+		{"archived", closed, wire.KindMessage, false, wire.RoomIsArchived},
+		{"archived, beside it", closed, wire.KindSenderKey, true, wire.RoomIsArchived},
+		{"archived, notice", closed, wire.KindNotice, false, wire.RoomIsArchived},
+	} {
+		refused := checkPolicy(t.Context(), &attempt{
+			session:  &session{identity: store.Identity{Role: store.RoleOwner}},
+			envelope: &wire.Envelope{Kind: c.kind},
+			roster:   &roster{room: c.room},
+			private:  c.private, role: store.RoleAgent,
+		})
+		if c.refused == "" {
+			require.Nil(t, refused, c.name)
+		} else {
+			require.Equal(t, &refusal{code: c.refused}, refused, c.name)
+		}
+	}
+}
+
 // RELAY: a missing policy never means allowed; only messages from agent to agent are
 // under it.
 func TestPolicyFailsClosed(t *testing.T) {

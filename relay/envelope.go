@@ -173,12 +173,15 @@ var (
 		wire.HistoryConflict:   true,
 		wire.MalformedRequest:  true,
 		wire.InvalidFilePart:   true,
+		wire.NotActivated:      true, // STATE, "Session Establishment"
+		wire.RoomIsArchived:    true,
 	}
 	// RELAY, "A private-aside API refusal overrides an allowing roster response"; and
 	// message ids are unique in a room (DESIGN section 7).
 	traceRefusals = map[wire.Code]bool{
 		wire.PrivateRefused:  true,
 		wire.HistoryConflict: true,
+		wire.RoomIsArchived:  true,
 	}
 	// RELAY, "The writer's refusals".
 	noticeRefusals = map[wire.Code]bool{
@@ -189,6 +192,7 @@ var (
 		wire.NoticeInvalidGen:   true,
 		wire.NoticeDuplicate:    true,
 		wire.InvalidEnvelope:    true,
+		wire.RoomIsArchived:     true,
 	}
 )
 

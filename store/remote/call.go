@@ -51,6 +51,7 @@ var (
 			// RELAY, "When the API refuses the store".
 			wire.MLSSchemeDisabled: nil, wire.SchemeMismatch: nil, wire.MLSRetired: nil, wire.MLSRemovalPending: nil,
 			wire.MLSUnknown: nil, wire.HistoryConflict: nil, wire.MalformedRequest: nil, wire.InvalidFilePart: nil,
+			wire.NotActivated: nil, wire.RoomIsArchived: nil,
 
 			wire.NotFound: store.ErrNotFound, wire.Conflict: store.ErrConflict,
 		},
@@ -58,7 +59,7 @@ var (
 	callTraces = call{
 		name: "traces", method: http.MethodPost, path: "/internal/v1/traces",
 		refusals: map[wire.Code]error{
-			wire.PrivateRefused: nil, wire.HistoryConflict: nil, wire.MalformedRequest: nil,
+			wire.PrivateRefused: nil, wire.HistoryConflict: nil, wire.MalformedRequest: nil, wire.RoomIsArchived: nil,
 
 			wire.NotFound: store.ErrNotFound, wire.Conflict: store.ErrConflict,
 		},
@@ -68,6 +69,7 @@ var (
 		refusals: map[wire.Code]error{
 			wire.NoticeNotPermitted: nil, wire.InvalidEnvelope: nil, wire.NoticeStale: nil, wire.NoticeCap: nil,
 			wire.NoticeIDConflict: nil, wire.NoticeInvalidGen: nil, wire.NoticeDuplicate: nil,
+			wire.RoomIsArchived: nil,
 
 			wire.NotFound: store.ErrNotFound, wire.Conflict: store.ErrConflict,
 		},
