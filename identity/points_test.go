@@ -27,6 +27,9 @@ type vectors struct {
 		Nonce               string `json:"nonce"`
 		Device              string `json:"device"`
 		SignInSignature     string `json:"sign_in_signature"`
+		PrekeyID            uint32 `json:"prekey_id"`
+		Prekey              string `json:"prekey"`
+		PrekeySignature     string `json:"prekey_signature"`
 	} `json:"accepted"`
 	RefusedIdentityKeys  []refusedKey `json:"refused_identity_keys"`
 	RefusedAgreementKeys []refusedKey `json:"refused_agreement_keys"`
