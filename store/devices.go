@@ -140,6 +140,9 @@ type DeviceChange struct {
 type Devices interface {
 	// Device: ErrNotFound.
 	Device(ctx context.Context, tenant, device uuid.UUID) (Device, error)
+	// DeviceKeys returns the public keys of those of the devices that the tenant has, whatever
+	// their state, and that have some.
+	DeviceKeys(ctx context.Context, tenant uuid.UUID, devices []uuid.UUID) (map[uuid.UUID]DeviceKeys, error)
 	// DevicePage lists at most limit devices (1 to MaxPage, else ErrInvalid) by CreatedAt
 	// then ID, those after a device (uuid.Nil: from the first; ErrNotFound), and says whether
 	// more follow; state "" is all of them, ErrInvalid an unknown one. A walk may miss devices

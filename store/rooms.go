@@ -31,6 +31,9 @@ type Rooms interface {
 	// id, those after a room (uuid.Nil: from the first), at most limit (1 to MaxPage, else
 	// ErrInvalid), and says whether more follow.
 	RoomPage(ctx context.Context, tenant, device, after uuid.UUID, limit int) (rooms []Room, more bool, err error)
+	// Membership finds a participant of the room, a former one too, and says whether it left.
+	// ErrNotFound for one that never was in it.
+	Membership(ctx context.Context, tenant, room, participant uuid.UUID) (p Participant, left bool, err error)
 	// ArchiveRoom closes the room for good: nothing is stored in it any more, and members may
 	// read on. ErrConflict in CREATED and ARCHIVED.
 	ArchiveRoom(ctx context.Context, tenant, room, by uuid.UUID) (Room, error)

@@ -66,6 +66,7 @@ var (
 		"Invites":         testInvites,
 		"Enrolling":       testEnrolling,
 		"Devices":         testDevices,
+		"Memberships":     testMemberships,
 		"RevocationRaces": testRevocationRaces,
 		"SigningIn":       testSigningIn,
 	}
