@@ -68,10 +68,26 @@ func (c *caller) call(ctx context.Context, method, path, token string, body, int
 		return err
 	}
 	if answer.StatusCode >= 300 {
-		return fmt.Errorf("%s: %s: %.200s", path, answer.Status, bytes.TrimSpace(c.body.Bytes()))
+		return newRefusedCall(path, answer.Status, c.body.Bytes())
 	}
 	if into == nil {
 		return nil
 	}
 	return json.Unmarshal(c.body.Bytes(), into)
 }
+
+// refusedCall is a call that was not fulfilled.
+type refusedCall struct {
+	path, status, body string
+	code               string // as the API says, or empty
+}
+
+func newRefusedCall(path, status string, body []byte) *refusedCall {
+	var said struct {
+		Error string `json:"error"`
+	}
+	_ = json.Unmarshal(body, &said) // a proxy's page has no code
+	return &refusedCall{path, status, string(bytes.TrimSpace(body)), said.Error}
+}
+
+func (e *refusedCall) Error() string { return fmt.Sprintf("%s: %s: %.200s", e.path, e.status, e.body) }

@@ -1,8 +1,8 @@
 // Command relaybench measures a relay: memory per connection, envelopes a second,
 // latency, reconnection storms, replays, many inboxes, what a killed server loses, edge
-// nodes, private messages, notices, the Board and history pages. It starts relays of
-// its own in a temporary folder, or takes one that runs, and drives them from its own
-// process over loopback.
+// nodes, private messages, notices, the Board, history pages, devices, members and
+// commits. It starts relays of its own in a temporary folder, or takes one that runs, and
+// drives them from its own process over loopback.
 //
 // Beside each figure it measures, in the same run, the floor: what the machine
 // does without a relay.
@@ -42,6 +42,12 @@ type commands struct {
 	Notices   noticesCommand   `cmd:"" help:"Accepted notices a second."`
 	Board     boardCommand     `cmd:"" help:"Board events a second through the API, with their hints."`
 	History   historyCommand   `cmd:"" help:"Pages of session history a second through the API."`
+	Enroll    enrollCommand    `cmd:"" help:"Enrollments a second."`
+	SignIn    signInCommand    `cmd:"" name:"signin" help:"Sign-ins of devices a second."`
+	Mint      mintCommand      `cmd:"" help:"Credentials that devices mint a second."`
+	Members   membersCommand   `cmd:"" help:"Changes of members a second in a large room, all of it connected."`
+	Revoke    revokeCommand    `cmd:"" help:"Revocation of a device that is in very many rooms."`
+	Commits   commitsCommand   `cmd:"" help:"MLS commits of one epoch that race."`
 
 	FloorPublish floorPublishCommand `cmd:"" hidden:""`
 	FloorCommit  floorCommitCommand  `cmd:"" hidden:""`

@@ -95,16 +95,27 @@ func (o *operator) room(ctx context.Context, size int) ([]member, error) {
 	return members, nil
 }
 
+// post sends body, unless it is nil, and decodes the answer into into, unless that is nil.
 func (o *operator) post(ctx context.Context, path string, body, into any) error {
-	encoded, err := json.Marshal(body)
+	return o.call(ctx, http.MethodPost, path, body, into)
+}
+
+func (o *operator) call(ctx context.Context, method, path string, body, into any) error {
+	var content io.Reader = http.NoBody
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(encoded)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://relay"+path, content)
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://relay"+path, bytes.NewReader(encoded))
-	if err != nil {
-		return err
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
 	}
-	request.Header.Set("Content-Type", "application/json")
 	answer, err := o.client.Do(request)
 	if err != nil {
 		return err
@@ -116,6 +127,9 @@ func (o *operator) post(ctx context.Context, path string, body, into any) error 
 	}
 	if answer.StatusCode >= 300 {
 		return fmt.Errorf("%s: %s: %s", path, answer.Status, bytes.TrimSpace(text))
+	}
+	if into == nil {
+		return nil
 	}
 	return json.Unmarshal(text, into)
 }

@@ -32,10 +32,12 @@ type traffic struct {
 	resumed  int
 	inFlight int
 	counts   counts
-	hints    atomic.Int64            // of the Board, since the beginning
-	ack      *hdrhistogram.Histogram // sent (or due) to last receipt
-	deliver  *hdrhistogram.Histogram // sent (or due) to each delivery
-	failure  error
+	hints    atomic.Int64 // of the Board, since the beginning
+
+	roomEvents atomic.Int64            // since the beginning
+	ack        *hdrhistogram.Histogram // sent (or due) to last receipt
+	deliver    *hdrhistogram.Histogram // sent (or due) to each delivery
+	failure    error
 }
 
 // counts of what has happened so far.
@@ -142,6 +144,8 @@ func (p *party) message(_ *conn, m *message) {
 		p.traffic.resumed++
 	case "board.update":
 		p.traffic.hints.Add(1)
+	case "room.event":
+		p.traffic.roomEvents.Add(1)
 	case "error":
 		p.traffic.fail(fmt.Errorf("the relay reports %s", m.reason))
 	}

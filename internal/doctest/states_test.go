@@ -100,18 +100,34 @@ first, and then everything that did not expire is valid again until it is revoke
 		states: []said{
 			{string(store.RoomCreated), "It has no members yet."},
 			{string(store.RoomActive), "Members send and receive, within their roles and the room's scheme; members come and go."},
-			{string(store.RoomRekeying), "Somebody left who knows the keys. In an MLS room every message is refused with `mls_removal_pending`. Members come and go."},
-			{string(store.RoomArchived), "Nothing is stored any more: no message, notice, Board event or sender key."},
+			{string(store.RoomRekeying), "Somebody left who knows the keys, and those who stay change them, as below. Members come and go."},
+			{string(store.RoomArchived), "Nothing is stored any more: no message, notice, Board event or sender key (`room_archived`). Members read on what there is."},
 		},
-		starts: []said{{string(store.RoomCreated), "an admin or the operator makes it"}},
+		starts: []said{{string(store.RoomCreated), "the operator makes it, or a human device, which is its owner and first member at once"}},
 		events: []said{
 			{string(store.RoomMembersAdded), "ACTIVE devices become members"},
 			{string(store.RoomMemberRemoved), "a member is removed, leaves, or its device is revoked"},
 			{string(store.RoomRekeyed), "the members have new keys, which those who left do not"},
 			{string(store.RoomArchive), "the room is closed for good"},
 		},
-		notes: `Not built yet (*with rooms (later)*): the end of REKEYING, archiving, what sender-key rooms refuse in REKEYING, and moving a room there
-when one member is removed or leaves. Today a room moves there when a device is revoked.
+		notes: `A room's owners and the tenant's admin devices manage it; a human device that makes a room is its owner. Everybody may leave by
+oneself. What the members of a room are told of each of these is in [protocol.md](protocol.md#room-events).
+
+| when somebody left a room of scheme | until | and then |
+|---|---|---|
+| ` + "`sender_keys`" + ` | a sender allocates a new generation, its messages are refused: ` + "`mls_generation_retired`" + ` under one from before, ` + "`mls_generation_unknown`" + ` under one that was not allocated | the room is ACTIVE when everybody who had a generation has a new one |
+| ` + "`mls`" + ` | a commit is accepted that removes all who left the group, every message is refused with ` + "`mls_removal_pending`" + ` | the room is ACTIVE, in the epoch that the commit made |
+| ` + "`double_ratchet`" + ` | the owner writes first again, the agent's messages are refused with ` + "`not_activated`" + ` | the room is ACTIVE |
+| ` + "`none`" + ` | | it has no keys, and stays ACTIVE |
+
+| case | outcome |
+|---|---|
+| the last owner leaves, or its device is revoked | The room goes on; the tenant's admin devices and the operator manage it, and may add an owner. |
+| the last owner's device is suspended | The same, while that lasts. It stays a member. |
+| the last member leaves | Nobody has keys: the room is ACTIVE and empty. Its MLS group is over. Admins and the operator may add members or archive it. |
+| it is archived while REKEYING | It passes through ACTIVE in the same transaction: a closed room needs no new keys. |
+| it is reset | All encryption state begins anew. Sender generations of before are retired, for everybody. An MLS group is over, the epoch rises and the next commit makes a new group. A direct room's owner writes first again. |
+| somebody joins | Nothing that was stored before is shown to it: no row of an inbox, of history, notices or traces. |
 `,
 	},
 }
