@@ -19,7 +19,7 @@ WHERE tenant_id = @tenant_id AND device_id = @device_id AND revoked_at IS NULL;
 -- name: DeviceTokenIdentity :one
 -- Whose a token is now. Every reason not to be valid is the same: no row.
 SELECT d.tenant_id, d.id, d.label, d.kind, d.state, d.created_at, d.revoked_at, d.admin, d.identity_key,
-       d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id
+       d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id, d.last_prekey
 FROM device_tokens t
 JOIN devices d ON d.tenant_id = t.tenant_id AND d.id = t.device_id
 WHERE t.token_hash = @token_hash AND t.revoked_at IS NULL AND t.expires_at > now()

@@ -10,17 +10,17 @@ VALUES (@tenant_id, @id, @label, @kind, @state, @admin, @identity_key, @agreemen
         @agreement_signature, @fingerprint, CASE WHEN @state = 'APPROVED' THEN now() END, @invite_id)
 ON CONFLICT ON CONSTRAINT devices_identity_key_uq DO NOTHING
 RETURNING tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
-          agreement_key, agreement_signature, fingerprint, approved_at, invite_id;
+          agreement_key, agreement_signature, fingerprint, approved_at, invite_id, last_prekey;
 
 -- name: DeviceByID :one
 SELECT tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
-       agreement_key, agreement_signature, fingerprint, approved_at, invite_id
+       agreement_key, agreement_signature, fingerprint, approved_at, invite_id, last_prekey
 FROM devices WHERE tenant_id = @tenant_id AND id = @id;
 
 -- name: DevicePage :many
 -- In the order of their making; no state is every state.
 SELECT tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
-       agreement_key, agreement_signature, fingerprint, approved_at, invite_id
+       agreement_key, agreement_signature, fingerprint, approved_at, invite_id, last_prekey
 FROM devices
 WHERE tenant_id = @tenant_id AND (created_at, id) > (@after_time::timestamptz, @after::uuid)
   AND (@state::text = '' OR state = @state)
@@ -51,7 +51,7 @@ FROM state_transition t
 WHERE d.tenant_id = @tenant_id AND d.id = @id
   AND t.machine = 'device' AND t.from_state = d.state AND t.event = @event
 RETURNING d.tenant_id, d.id, d.label, d.kind, d.state, d.created_at, d.revoked_at, d.admin, d.identity_key,
-          d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id;
+          d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id, d.last_prekey;
 
 -- name: DeviceAdminExists :one
 SELECT EXISTS (SELECT FROM devices

@@ -42,17 +42,22 @@ type PrekeyBundle struct {
 
 // Prekeys keeps the prekeys of devices.
 type Prekeys interface {
-	// PublishPrekeys replaces the signed prekey, where one is given, and adds one-time prekeys.
-	// Ids of one-time prekeys rise, and one is never stored again: what was uploaded before is
-	// left out, handed out or not, so that a call may be repeated. ErrConflict for an id that is
-	// stored with another key, more than MaxPrekeys, or a device that is neither APPROVED nor
-	// ACTIVE; ErrInvalid for an id, or ids and keys that are not distinct; ErrNotFound.
+	// PublishPrekeys replaces the signed prekey, where one is given, and adds one-time
+	// prekeys. Ids of one-time prekeys rise, and one is never stored again: whatever is not
+	// above the highest id uploaded before is left out, handed out or not, so that a call may
+	// be repeated. Ids of signed prekeys rise, too, so that an old call that comes late does
+	// not bring an old key back; the same one again is no error. All or nothing: ErrConflict
+	// for an id that is stored with another key, a key that is stored under another id, a
+	// signed prekey before the stored one, more than MaxPrekeys, or a device that is neither
+	// APPROVED nor ACTIVE; ErrInvalid for an id, or ids or keys that are not distinct;
+	// ErrNotFound.
 	PublishPrekeys(ctx context.Context, tenant, device uuid.UUID, signed *SignedPrekey, oneTime []OneTimePrekey) (PrekeyStock, error)
 	// PrekeyStock: ErrNotFound for the device.
 	PrekeyStock(ctx context.Context, tenant, device uuid.UUID) (PrekeyStock, error)
 	// TakePrekeyBundle hands out one one-time prekey, the one with the lowest id, to nobody
-	// else ever. by is an ACTIVE device that shares a room with the ACTIVE device; for all
-	// others, and for a device without keys or without a signed prekey, ErrNotFound. Fewer than
-	// LowPrekeys left: PrekeysLow for the device in a room that the two share.
+	// else ever. by is another ACTIVE device that shares a room, which is not archived, with
+	// the ACTIVE device; for all others, and for a device without keys or without a signed
+	// prekey, ErrNotFound. When fewer than LowPrekeys become left, and when none is, PrekeysLow
+	// for the device in a room that the two share, a direct one if there is one.
 	TakePrekeyBundle(ctx context.Context, tenant, device, by uuid.UUID) (PrekeyBundle, error)
 }

@@ -230,6 +230,9 @@ func (s *Store) strip(ctx context.Context, db sqlcgen.DBTX, tenant, device uuid.
 	if err := s.q.DeviceTokensRevoke(ctx, db, tenant, device); err != nil {
 		return change, err
 	}
+	if err := s.dropPrekeys(ctx, db, tenant, device); err != nil {
+		return change, err
+	}
 	return change, s.q.InvitesRevokeOfDevice(ctx, db, tenant, optionalID(device))
 }
 

@@ -29,6 +29,7 @@ var constraintErrors = map[string]error{
 	"device_tokens_pk":            store.ErrConflict,
 	"device_tokens_token_hash_uq": store.ErrConflict,
 	"invites_token_hash_uq":       store.ErrConflict,
+	"prekeys_key_uq":              store.ErrConflict,
 	"invite_transition":           store.ErrConflict,
 	"invites_kind_ck":             store.ErrInvalid,
 	"devices_fingerprint_ck":      store.ErrInvalid,

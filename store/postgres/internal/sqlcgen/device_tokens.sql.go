@@ -14,7 +14,7 @@ import (
 
 const DeviceTokenIdentity = `-- name: DeviceTokenIdentity :one
 SELECT d.tenant_id, d.id, d.label, d.kind, d.state, d.created_at, d.revoked_at, d.admin, d.identity_key,
-       d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id
+       d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id, d.last_prekey
 FROM device_tokens t
 JOIN devices d ON d.tenant_id = t.tenant_id AND d.id = t.device_id
 WHERE t.token_hash = $1 AND t.revoked_at IS NULL AND t.expires_at > now()
@@ -40,6 +40,7 @@ func (q *Queries) DeviceTokenIdentity(ctx context.Context, db DBTX, tokenHash []
 		&i.Fingerprint,
 		&i.ApprovedAt,
 		&i.InviteID,
+		&i.LastPrekey,
 	)
 	return i, err
 }

@@ -26,7 +26,7 @@ func (q *Queries) DeviceAdminExists(ctx context.Context, db DBTX, tenantID uuid.
 
 const DeviceByID = `-- name: DeviceByID :one
 SELECT tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
-       agreement_key, agreement_signature, fingerprint, approved_at, invite_id
+       agreement_key, agreement_signature, fingerprint, approved_at, invite_id, last_prekey
 FROM devices WHERE tenant_id = $1 AND id = $2
 `
 
@@ -48,6 +48,7 @@ func (q *Queries) DeviceByID(ctx context.Context, db DBTX, tenantID uuid.UUID, i
 		&i.Fingerprint,
 		&i.ApprovedAt,
 		&i.InviteID,
+		&i.LastPrekey,
 	)
 	return i, err
 }
@@ -83,7 +84,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
         $9, $10, CASE WHEN $5 = 'APPROVED' THEN now() END, $11)
 ON CONFLICT ON CONSTRAINT devices_identity_key_uq DO NOTHING
 RETURNING tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
-          agreement_key, agreement_signature, fingerprint, approved_at, invite_id
+          agreement_key, agreement_signature, fingerprint, approved_at, invite_id, last_prekey
 `
 
 type DeviceEnrollParams struct {
@@ -131,6 +132,7 @@ func (q *Queries) DeviceEnroll(ctx context.Context, db DBTX, arg DeviceEnrollPar
 		&i.Fingerprint,
 		&i.ApprovedAt,
 		&i.InviteID,
+		&i.LastPrekey,
 	)
 	return i, err
 }
@@ -172,7 +174,7 @@ FROM state_transition t
 WHERE d.tenant_id = $1 AND d.id = $2
   AND t.machine = 'device' AND t.from_state = d.state AND t.event = $3
 RETURNING d.tenant_id, d.id, d.label, d.kind, d.state, d.created_at, d.revoked_at, d.admin, d.identity_key,
-          d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id
+          d.agreement_key, d.agreement_signature, d.fingerprint, d.approved_at, d.invite_id, d.last_prekey
 `
 
 // One step of the device's state machine; no row when the table has no such move.
@@ -194,13 +196,14 @@ func (q *Queries) DeviceMove(ctx context.Context, db DBTX, tenantID uuid.UUID, i
 		&i.Fingerprint,
 		&i.ApprovedAt,
 		&i.InviteID,
+		&i.LastPrekey,
 	)
 	return i, err
 }
 
 const DevicePage = `-- name: DevicePage :many
 SELECT tenant_id, id, label, kind, state, created_at, revoked_at, admin, identity_key,
-       agreement_key, agreement_signature, fingerprint, approved_at, invite_id
+       agreement_key, agreement_signature, fingerprint, approved_at, invite_id, last_prekey
 FROM devices
 WHERE tenant_id = $1 AND (created_at, id) > ($2::timestamptz, $3::uuid)
   AND ($4::text = '' OR state = $4)
@@ -246,6 +249,7 @@ func (q *Queries) DevicePage(ctx context.Context, db DBTX, arg DevicePageParams)
 			&i.Fingerprint,
 			&i.ApprovedAt,
 			&i.InviteID,
+			&i.LastPrekey,
 		); err != nil {
 			return nil, err
 		}

@@ -69,6 +69,7 @@ type Device struct {
 	Fingerprint        *string
 	ApprovedAt         *time.Time
 	InviteID           uuid.NullUUID
+	LastPrekey         int32
 }
 
 type DeviceChallenge struct {
@@ -159,6 +160,13 @@ type Participant struct {
 	LastGen  int64
 }
 
+type Prekey struct {
+	TenantID uuid.UUID
+	DeviceID uuid.UUID
+	ID       int32
+	Key      []byte
+}
+
 type Room struct {
 	TenantID        uuid.UUID
 	ID              uuid.UUID
@@ -204,6 +212,14 @@ type SessionHistory struct {
 	ReceivedAt time.Time
 }
 
+type SignedPrekey struct {
+	TenantID  uuid.UUID
+	DeviceID  uuid.UUID
+	ID        int32
+	Key       []byte
+	Signature []byte
+}
+
 type StateTransition struct {
 	Machine   string
 	FromState string
@@ -216,4 +232,5 @@ type Tenant struct {
 	Name      string
 	Frozen    bool
 	CreatedAt time.Time
+	CursorKey []byte
 }
