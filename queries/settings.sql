@@ -47,6 +47,23 @@ SELECT set_config('relay.tenant', t.tenant_id::text, true),
 FROM device_tokens t
 WHERE t.token_hash = @token_hash;
 
+-- name: SettingsSignIn :exec
+-- Shows the row of the device that somebody says to be, whatever its tenant.
+SELECT set_config('relay.sign_in', @device::text, true);
+
+-- name: SettingsAdoptTenantOfDevice :one
+-- Lets the transaction act in the tenant of the device that relay.sign_in shows, or in
+-- @otherwise where there is no such device, and shows it no longer. (The tenant is looked
+-- up once, before anything is set.)
+WITH found AS MATERIALIZED (
+    SELECT coalesce((SELECT d.tenant_id FROM devices d WHERE d.id = @device), @otherwise::uuid)::uuid AS tenant_id
+)
+SELECT f.tenant_id,
+       set_config('relay.tenant', f.tenant_id::text, true),
+       set_config('relay.actor', 'service', true),
+       set_config('relay.sign_in', '', true)
+FROM found f;
+
 -- name: SessionPosture :one
 -- What the current role, or one it may become, could do beside what the policies
 -- allow: all of these must be false. superuser, bypassrls: the policies would be

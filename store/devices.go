@@ -166,19 +166,21 @@ type Devices interface {
 	RevokeDevice(ctx context.Context, tenant, device, by uuid.UUID) (DeviceChange, error)
 }
 
-// SignIns lets devices sign in (DESIGN section 9, "Who calls").
+// SignIns lets devices sign in (DESIGN section 9, "Who calls"). Whoever signs in names the
+// device alone: its tenant is found by its id. Where there is no such device the tenant that
+// is given takes its place, in the same way, so that an answer does not tell.
 type SignIns interface {
 	// NewChallenge stores the hash of a nonce for a device, for ChallengeTTL; unknown devices
 	// get one too, so that nobody learns which exist. It ends the oldest beyond MaxChallenges,
-	// since a refusal would let anybody keep a device from signing in. ErrNotFound for the
-	// tenant, ErrConflict for a nonce the device has.
-	NewChallenge(ctx context.Context, tenant, device uuid.UUID, nonce TokenHash) error
+	// since a refusal would let anybody keep a device from signing in. ErrNotFound for a
+	// tenant there is not, ErrConflict for a nonce the device has.
+	NewChallenge(ctx context.Context, otherwise, device uuid.UUID, nonce TokenHash) error
 	// SignIn consumes the nonce, whatever comes of it, and stores an access token for an
 	// APPROVED or ACTIVE device: ErrUnauthenticated itself whatever is wrong with the caller's
 	// words. verify is asked whether the signature fits the device's identity key; it may be
 	// asked again and must not call the store. ErrInvalid for a ttl that is not positive,
 	// ErrConflict for a token that was used before. It ends the oldest token beyond MaxTokens.
-	SignIn(ctx context.Context, tenant, device uuid.UUID, nonce, token TokenHash, ttl time.Duration, verify func(identity [32]byte) bool) (expires time.Time, err error)
+	SignIn(ctx context.Context, otherwise, device uuid.UUID, nonce, token TokenHash, ttl time.Duration, verify func(identity [32]byte) bool) (expires time.Time, err error)
 	// AuthenticateDevice returns the device of an access token that is valid now, in state
 	// APPROVED or ACTIVE; else ErrUnauthenticated itself.
 	AuthenticateDevice(ctx context.Context, token TokenHash) (Device, error)

@@ -167,6 +167,7 @@ type Store interface {
 	Devices
 	SignIns
 	Operator
+	Tenants
 	Rooms
 	KeyPackages
 	Groups

@@ -19,9 +19,26 @@ const challengeBatch = 10
 // challengeLock is the number of the lock they are deleted under ("relaychl"; it must only be ours).
 const challengeLock = 0x72656c617963686c
 
+// inTenantOf runs do as the service in the tenant of the device, or in otherwise where
+// there is no such device, with the same statements.
+func (s *Store) inTenantOf(
+	ctx context.Context, step string, device, otherwise uuid.UUID, do func(ctx context.Context, db sqlcgen.DBTX, tenant uuid.UUID) error,
+) error {
+	return s.transaction(ctx, step, acting{}, func(ctx context.Context, db sqlcgen.DBTX) error {
+		if err := s.q.SettingsSignIn(ctx, db, device.String()); err != nil {
+			return err
+		}
+		found, err := s.q.SettingsAdoptTenantOfDevice(ctx, db, device, otherwise)
+		if err != nil {
+			return err
+		}
+		return do(ctx, db, found.TenantID)
+	})
+}
+
 // NewChallenge implements store.SignIns.
-func (s *Store) NewChallenge(ctx context.Context, tenant, device uuid.UUID, nonce store.TokenHash) error {
-	return s.transaction(ctx, "make challenge", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
+func (s *Store) NewChallenge(ctx context.Context, otherwise, device uuid.UUID, nonce store.TokenHash) error {
+	return s.inTenantOf(ctx, "make challenge", device, otherwise, func(ctx context.Context, db sqlcgen.DBTX, tenant uuid.UUID) error {
 		// The device's own, since there may be no row to lock.
 		if err := s.q.RoomsSerialize(ctx, db, []int64{lockKey(device)}); err != nil {
 			return err
@@ -49,13 +66,13 @@ func (s *Store) pruneChallenges(ctx context.Context, db sqlcgen.DBTX, tenant uui
 }
 
 // SignIn implements store.SignIns.
-func (s *Store) SignIn(ctx context.Context, tenant, device uuid.UUID, nonce, token store.TokenHash, ttl time.Duration, verify func(identity [32]byte) bool) (time.Time, error) {
+func (s *Store) SignIn(ctx context.Context, otherwise, device uuid.UUID, nonce, token store.TokenHash, ttl time.Duration, verify func(identity [32]byte) bool) (time.Time, error) {
 	if ttl <= 0 {
 		return time.Time{}, fmt.Errorf("sign in: ttl %s: %w", ttl, store.ErrInvalid)
 	}
 	var expires time.Time
 	var signedIn bool
-	err := s.transaction(ctx, "sign in", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
+	err := s.inTenantOf(ctx, "sign in", device, otherwise, func(ctx context.Context, db sqlcgen.DBTX, tenant uuid.UUID) (err error) {
 		// A refusal commits: the nonce is used up.
 		signedIn, err = s.answersChallenge(ctx, db, tenant, device, nonce, verify)
 		if err != nil || !signedIn {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -10,27 +11,91 @@ import (
 	"github.com/peerrelay/peerrelay/store/postgres/internal/sqlcgen"
 )
 
-const defaultTenant = "default"
-
 // DefaultTenant implements store.Operator.
 func (s *Store) DefaultTenant(ctx context.Context) (uuid.UUID, error) {
-	var id uuid.UUID
-	err := s.transaction(ctx, "find default tenant", asFounder(defaultTenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
-		id, err = s.q.TenantByName(ctx, db, defaultTenant)
-		if !isNoRows(err) {
-			return err
+	found, err := s.TenantByName(ctx, store.DefaultTenantName)
+	if errors.Is(err, store.ErrNotFound) {
+		if found, err = s.CreateTenant(ctx, store.DefaultTenantName); errors.Is(err, store.ErrConflict) {
+			found, err = s.TenantByName(ctx, store.DefaultTenantName) // another node was first
 		}
-		made, err := uuid.NewV7()
+	}
+	return found.ID, err
+}
+
+// CreateTenant implements store.Tenants.
+func (s *Store) CreateTenant(ctx context.Context, name string) (store.Tenant, error) {
+	if !store.ValidTenantName(name) {
+		return store.Tenant{}, fmt.Errorf("create tenant: name: %w", store.ErrInvalid)
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return store.Tenant{}, fmt.Errorf("make id: %w", err)
+	}
+	var made store.Tenant
+	err = s.transaction(ctx, "create tenant", asFounder(name), func(ctx context.Context, db sqlcgen.DBTX) error {
+		created, err := s.q.TenantCreate(ctx, db, id, name)
 		if err != nil {
-			return fmt.Errorf("make id: %w", err)
-		}
-		if _, err := s.q.TenantCreate(ctx, db, made, defaultTenant); err != nil {
 			return err
 		}
-		id, err = s.q.TenantByName(ctx, db, defaultTenant) // another node may have been first
+		if created == 0 {
+			return store.ErrConflict
+		}
+		row, err := s.q.TenantByName(ctx, db, name)
+		made = tenantOf(sqlcgen.TenantsByNameRow(row))
 		return err
 	})
-	return id, err
+	return made, err
+}
+
+// TenantByName implements store.Tenants.
+func (s *Store) TenantByName(ctx context.Context, name string) (store.Tenant, error) {
+	if !store.ValidTenantName(name) { // the database could not even be asked for some
+		return store.Tenant{}, fmt.Errorf("find tenant: %w", store.ErrNotFound)
+	}
+	var row sqlcgen.TenantByNameRow
+	err := s.call(ctx, "find tenant", asFounder(name), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
+		row, err = s.q.TenantByName(ctx, db, name)
+		return err
+	})
+	if err != nil {
+		return store.Tenant{}, err
+	}
+	return tenantOf(sqlcgen.TenantsByNameRow(row)), nil
+}
+
+// TenantPage implements store.Tenants.
+func (s *Store) TenantPage(ctx context.Context, after string, limit int) ([]store.Tenant, bool, error) {
+	if err := (store.Page{Limit: limit}).Check(); err != nil {
+		return nil, false, err
+	}
+	if after != "" && !store.ValidTenantName(after) {
+		return nil, false, fmt.Errorf("list tenants: name: %w", store.ErrInvalid)
+	}
+	var rows []sqlcgen.TenantsByNameRow
+	err := s.call(ctx, "list tenants", asMaintenance(), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
+		rows, err = s.q.TenantsByName(ctx, db, after, int32(limit)+1)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	more := len(rows) > limit
+	return convertAll(rows[:min(len(rows), limit)], tenantOf), more, nil
+}
+
+// CursorKey implements store.Tenants.
+func (s *Store) CursorKey(ctx context.Context, tenant uuid.UUID) (key [16]byte, err error) {
+	var raw []byte
+	err = s.call(ctx, "read cursor key", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
+		raw, err = s.q.TenantCursorKey(ctx, db, tenant)
+		return err
+	})
+	copy(key[:], raw)
+	return key, err
+}
+
+func tenantOf(row sqlcgen.TenantsByNameRow) store.Tenant {
+	return store.Tenant{ID: row.ID, Name: row.Name, Frozen: row.Frozen, CreatedAt: row.CreatedAt.UTC()}
 }
 
 // SetFrozen implements store.Operator.

@@ -45,6 +45,7 @@ func testSigningIn(t *testing.T, s Subject) {
 	t.Run("at most so many challenges", func(t *testing.T) { testChallengeBound(t, newFixture(t, s)) })
 	t.Run("at most so many tokens", func(t *testing.T) { testTokenBound(t, newFixture(t, s)) })
 	t.Run("tokens", func(t *testing.T) { testAccessTokens(t, newFixture(t, s)) })
+	t.Run("in the device's tenant", func(t *testing.T) { testSignInFindsTheTenant(t, s) })
 }
 
 func testSignIn(t *testing.T, f fixture) {
@@ -82,7 +83,7 @@ func testSignInRefusals(t *testing.T, f, other fixture) {
 	nonce := f.challenge(t, device.ID)
 	refuses("unknown nonce", f.tenant, device.ID, newHash(), anyone)
 	refuses("another's nonce", f.tenant, another.ID, nonce, anyone)
-	refuses("another tenant", other.tenant, device.ID, nonce, anyone)
+	refuses("a device of another tenant", f.tenant, other.active(t, false).ID, nonce, anyone)
 	refuses("a wrong signature", f.tenant, device.ID, nonce, func([32]byte) bool { return false })
 	refuses("the nonce was used up with it", f.tenant, device.ID, nonce, anyone)
 
@@ -99,7 +100,7 @@ func testSignInRefusals(t *testing.T, f, other fixture) {
 		_, err := f.Store.SignIn(t.Context(), f.tenant, device.ID, f.challenge(t, device.ID), newHash(), ttl, anyone)
 		require.ErrorIs(t, err, store.ErrInvalid)
 	}
-	require.ErrorIs(t, f.Store.NewChallenge(t.Context(), newID(t), device.ID, newHash()), store.ErrNotFound)
+	require.ErrorIs(t, f.Store.NewChallenge(t.Context(), newID(t), newID(t), newHash()), store.ErrNotFound, "no tenant")
 	nonce = f.challenge(t, device.ID)
 	require.ErrorIs(t, f.Store.NewChallenge(t.Context(), f.tenant, device.ID, nonce), store.ErrConflict)
 }

@@ -69,6 +69,9 @@ var (
 		"Memberships":     testMemberships,
 		"RevocationRaces": testRevocationRaces,
 		"SigningIn":       testSigningIn,
+		"Tenancy":         testTenancy,
+		"TenantPages":     testTenantPages,
+		"CursorKeys":      testCursorKeys,
 	}
 	// edgeSuite is what also holds for a store that is asked over a network.
 	edgeSuite = suite{

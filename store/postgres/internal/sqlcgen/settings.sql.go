@@ -7,6 +7,8 @@ package sqlcgen
 
 import (
 	"context"
+
+	"github.com/google/uuid"
 )
 
 const RoomsSerialize = `-- name: RoomsSerialize :exec
@@ -136,6 +138,39 @@ func (q *Queries) SettingsAdoptTenant(ctx context.Context, db DBTX, tokenHash []
 	return err
 }
 
+const SettingsAdoptTenantOfDevice = `-- name: SettingsAdoptTenantOfDevice :one
+WITH found AS MATERIALIZED (
+    SELECT coalesce((SELECT d.tenant_id FROM devices d WHERE d.id = $1), $2::uuid)::uuid AS tenant_id
+)
+SELECT f.tenant_id,
+       set_config('relay.tenant', f.tenant_id::text, true),
+       set_config('relay.actor', 'service', true),
+       set_config('relay.sign_in', '', true)
+FROM found f
+`
+
+type SettingsAdoptTenantOfDeviceRow struct {
+	TenantID    uuid.UUID
+	SetConfig   string
+	SetConfig_2 string
+	SetConfig_3 string
+}
+
+// Lets the transaction act in the tenant of the device that relay.sign_in shows, or in
+// @otherwise where there is no such device, and shows it no longer. (The tenant is looked
+// up once, before anything is set.)
+func (q *Queries) SettingsAdoptTenantOfDevice(ctx context.Context, db DBTX, device uuid.UUID, otherwise uuid.UUID) (SettingsAdoptTenantOfDeviceRow, error) {
+	row := db.QueryRow(ctx, SettingsAdoptTenantOfDevice, device, otherwise)
+	var i SettingsAdoptTenantOfDeviceRow
+	err := row.Scan(
+		&i.TenantID,
+		&i.SetConfig,
+		&i.SetConfig_2,
+		&i.SetConfig_3,
+	)
+	return i, err
+}
+
 const SettingsApply = `-- name: SettingsApply :exec
 SELECT CASE WHEN current_user <> 'relay_service' THEN set_config('role', 'relay_service', true) END,
        set_config('relay.tenant', $1::text, true),
@@ -178,6 +213,16 @@ SELECT CASE WHEN current_user <> 'relay_service' THEN set_config('role', 'relay_
 // lone row.
 func (q *Queries) SettingsApplyInRoom(ctx context.Context, db DBTX, tenant string, room int64) error {
 	_, err := db.Exec(ctx, SettingsApplyInRoom, tenant, room)
+	return err
+}
+
+const SettingsSignIn = `-- name: SettingsSignIn :exec
+SELECT set_config('relay.sign_in', $1::text, true)
+`
+
+// Shows the row of the device that somebody says to be, whatever its tenant.
+func (q *Queries) SettingsSignIn(ctx context.Context, db DBTX, device string) error {
+	_, err := db.Exec(ctx, SettingsSignIn, device)
 	return err
 }
 

@@ -7,19 +7,32 @@ package sqlcgen
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
 
 const TenantByName = `-- name: TenantByName :one
-SELECT id FROM tenants WHERE name = $1
+SELECT id, name, frozen, created_at FROM tenants WHERE name = $1
 `
 
-func (q *Queries) TenantByName(ctx context.Context, db DBTX, name string) (uuid.UUID, error) {
+type TenantByNameRow struct {
+	ID        uuid.UUID
+	Name      string
+	Frozen    bool
+	CreatedAt time.Time
+}
+
+func (q *Queries) TenantByName(ctx context.Context, db DBTX, name string) (TenantByNameRow, error) {
 	row := db.QueryRow(ctx, TenantByName, name)
-	var id uuid.UUID
-	err := row.Scan(&id)
-	return id, err
+	var i TenantByNameRow
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.Frozen,
+		&i.CreatedAt,
+	)
+	return i, err
 }
 
 const TenantCreate = `-- name: TenantCreate :execrows
@@ -32,6 +45,17 @@ func (q *Queries) TenantCreate(ctx context.Context, db DBTX, iD uuid.UUID, name 
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const TenantCursorKey = `-- name: TenantCursorKey :one
+SELECT cursor_key FROM tenants WHERE id = $1
+`
+
+func (q *Queries) TenantCursorKey(ctx context.Context, db DBTX, id uuid.UUID) ([]byte, error) {
+	row := db.QueryRow(ctx, TenantCursorKey, id)
+	var cursor_key []byte
+	err := row.Scan(&cursor_key)
+	return cursor_key, err
 }
 
 const TenantFrozen = `-- name: TenantFrozen :one
@@ -49,7 +73,7 @@ const TenantHold = `-- name: TenantHold :one
 SELECT id FROM tenants WHERE id = $1 FOR NO KEY UPDATE
 `
 
-// Makes what is counted per tenant follow one another; references to the tenant don't wait.
+// Makes what is counted per tenant follow one another; references to the tenant do not wait.
 func (q *Queries) TenantHold(ctx context.Context, db DBTX, id uuid.UUID) (uuid.UUID, error) {
 	row := db.QueryRow(ctx, TenantHold, id)
 	var id_2 uuid.UUID
@@ -92,4 +116,42 @@ func (q *Queries) TenantSetFrozen(ctx context.Context, db DBTX, frozen bool, iD 
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const TenantsByName = `-- name: TenantsByName :many
+SELECT id, name, frozen, created_at FROM tenants
+WHERE name COLLATE "C" > $1 ORDER BY name COLLATE "C" LIMIT $2
+`
+
+type TenantsByNameRow struct {
+	ID        uuid.UUID
+	Name      string
+	Frozen    bool
+	CreatedAt time.Time
+}
+
+// Seen by relay.actor = 'maintenance' only.
+func (q *Queries) TenantsByName(ctx context.Context, db DBTX, after string, page int32) ([]TenantsByNameRow, error) {
+	rows, err := db.Query(ctx, TenantsByName, after, page)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TenantsByNameRow
+	for rows.Next() {
+		var i TenantsByNameRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Name,
+			&i.Frozen,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
