@@ -16,6 +16,7 @@ var layers = []layer{
 	{"wire", nil, "wire knows bytes and nothing else, so that a client needs nothing else either"},
 
 	{"identity", nil, "what devices sign is known to server and client alike"},
+	{"mls", nil, "it reads bytes of a public standard"},
 
 	{"store/postgres/internal/...", nil, "generated code knows the database driver only"},
 	{"store/postgres", []string{"store", "board", "wire", "schema", "store/postgres/internal/..."}, "adapters do not know each other; this one fits one schema"},
@@ -30,7 +31,7 @@ var layers = []layer{
 
 	{"relay/front", []string{"relay", "wire"}, "sockets know the protocol core's contract only"},
 	{"relay", []string{"store", "inbox", "cluster", "wire"}, "the protocol core is handed its adapters"},
-	{"api", []string{"identity", "store", "inbox", "cluster", "board", "relay", "wire"}, "HTTP translates for the same core"},
+	{"api", []string{"identity", "mls", "store", "inbox", "cluster", "board", "relay", "wire"}, "HTTP translates for the same core"},
 
 	{"client/...", []string{"client/...", "identity", "wire"}, "a client must not carry the server"},
 
@@ -127,6 +128,7 @@ var folders = map[string]string{
 	"inbox":    "inboxes on JetStream",
 	"infra":    "embedded NATS, managed PostgreSQL",
 	"internal": "tests of the whole, fault injection, the demo",
+	"mls":      "what the server reads of MLS messages",
 	"outbox":   "the server's own rows on their way into inboxes",
 	"queries":  "sqlc inputs",
 	"relay":    "protocol core and front",
