@@ -15,7 +15,6 @@ import (
 
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/store"
-	"github.com/peerrelay/peerrelay/wire"
 )
 
 // Config of Start. Outbox, Rosters and Inboxes are required.
@@ -24,13 +23,13 @@ type Config struct {
 	Rosters store.Rosters
 	Inboxes inbox.Writer
 
-	// Poll is the pause after which the outbox is looked at without a Wake: hints of other
+	// Poll is the pause after which the outbox is looked at without a Wake: rows of other
 	// nodes, and those whose lease has run out; default 1 s.
 	Poll time.Duration
-	// Lease is how long others leave claimed hints alone, and so how long one that could
+	// Lease is how long others leave claimed rows alone, and so how long one that could
 	// not be published waits at first; default 5 s. A batch gets half of it.
 	Lease time.Duration
-	Batch int // hints of one claim; default 128
+	Batch int // rows of one claim; default 128
 	Rooms int // rooms published at once; default 8
 
 	Logger     *slog.Logger          // nil discards
@@ -45,7 +44,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	c.Logger = c.Logger.With("component", "board")
+	c.Logger = c.Logger.With("component", "outbox")
 	if c.Registerer == nil {
 		c.Registerer = prometheus.NewRegistry()
 	}
@@ -68,13 +67,18 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Publisher brings hints from the outbox into the inboxes of those who are entitled to
-// them at that moment: the current participants of the room, its author too, by a roster
-// that is looked up after the hints were claimed. (The relay looks again before it
-// pushes or replays one.) Hints of a room are written in the order of their sequences.
+// Publisher brings rows from the outbox into the inboxes of those who are entitled to
+// them at that moment: the current participants of the room, its author too, or the one
+// of them whom the row is for, by a roster that is looked up after the rows were claimed.
+// (The relay looks again before it replays one, and before it pushes a Board hint.) Rows
+// of a room are written in the order of their positions. Nobody is entitled to the Board
+// hints of an archived room, whose members still hear what happens in it. A row that
+// nobody is entitled to is settled without being written.
 //
-// What could not be published stays in the outbox until its lease has run out. A hint is
-// settled only after it was written, so that it may be written twice and is never lost.
+// What could not be published stays in the outbox until its lease has run out, and the
+// later rows of its room with it. A row is settled only after it was written, so that it
+// may be written twice, each time with the same bytes, and is never lost. Rows of a kind
+// that this program does not know are left to a newer one, which put them there.
 type Publisher struct {
 	cfg     Config
 	metrics *metrics
@@ -105,7 +109,7 @@ func Start(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Wake says that an event was committed. It never blocks.
+// Wake says that something was committed that inboxes are told of. It never blocks.
 func (p *Publisher) Wake() {
 	select {
 	case p.wake <- struct{}{}:
@@ -113,7 +117,7 @@ func (p *Publisher) Wake() {
 	}
 }
 
-// Close claims no more hints and waits for those that are being published; when ctx
+// Close claims no more rows and waits for those that are being published; when ctx
 // ends first they are left to the next publisher. It may be called again.
 func (p *Publisher) Close(ctx context.Context) error {
 	p.close.Do(func() { close(p.closing) })
@@ -126,7 +130,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	}
 	p.cancel()
 	<-p.done
-	return fmt.Errorf("close board publisher: %w", ctx.Err())
+	return fmt.Errorf("close outbox publisher: %w", ctx.Err())
 }
 
 // run publishes after each wake and each poll, as long as there is something.
@@ -169,30 +173,29 @@ func (p *Publisher) count() {
 	p.metrics.pending.Set(float64(waiting))
 }
 
-// publishBatch claims and publishes some hints. It reports whether to go on at once:
+// publishBatch claims and publishes some rows. It reports whether to go on at once:
 // the outbox had more than a batch, and all of the batch was published.
 func (p *Publisher) publishBatch() bool {
 	if p.isClosing() {
 		return false
 	}
 	// The lease began at the earliest now, so what is done by the end of this context is
-	// done while nobody else has the hints.
+	// done while nobody else has the rows.
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.Lease/2)
 	defer cancel()
-	hints, err := p.cfg.Outbox.ClaimRows(ctx, p.cfg.Batch, p.cfg.Lease)
+	rows, err := p.cfg.Outbox.ClaimRows(ctx, p.cfg.Batch, p.cfg.Lease)
 	if err != nil {
 		p.report("claim", err)
 		return false
 	}
-	if len(hints) == 0 {
+	if len(rows) == 0 {
 		return false
 	}
-	published, err := p.publish(ctx, hints)
+	published, err := p.publish(ctx, rows)
 	if err != nil {
 		p.report("publish", err)
 	}
-	p.metrics.published.Add(float64(len(published)))
-	p.metrics.failed.Add(float64(len(hints) - len(published)))
+	p.metrics.add(rows, published)
 	return p.settle(published) && len(published) == p.cfg.Batch
 }
 
@@ -210,15 +213,15 @@ func (p *Publisher) settle(published []store.OutboxRow) bool {
 	return true
 }
 
-// publish publishes the hints, several rooms at once. It returns those to settle and
+// publish publishes the rows, several rooms at once. It returns those to settle and
 // the first error, which stands for all in the log.
-func (p *Publisher) publish(ctx context.Context, hints []store.OutboxRow) (published []store.OutboxRow, first error) {
+func (p *Publisher) publish(ctx context.Context, rows []store.OutboxRow) (published []store.OutboxRow, first error) {
 	var (
 		mu      sync.Mutex
 		workers sync.WaitGroup
 	)
 	free := make(chan struct{}, p.cfg.Rooms)
-	for _, room := range byRoom(hints) {
+	for _, room := range byRoom(rows) {
 		free <- struct{}{} // every call of a worker ends with ctx
 		workers.Go(func() {
 			defer func() { <-free }()
@@ -235,18 +238,18 @@ func (p *Publisher) publish(ctx context.Context, hints []store.OutboxRow) (publi
 	return published, first
 }
 
-// byRoom splits hints, which are in order within a room, into those of each.
-func byRoom(hints []store.OutboxRow) [][]store.OutboxRow {
+// byRoom splits rows, which are in order within a room, into those of each.
+func byRoom(rows []store.OutboxRow) [][]store.OutboxRow {
 	var rooms [][]store.OutboxRow
 	index := make(map[uuid.UUID]int)
-	for _, h := range hints {
-		i, known := index[h.Room]
+	for _, row := range rows {
+		i, known := index[row.Room]
 		if !known {
 			i = len(rooms)
-			index[h.Room] = i
+			index[row.Room] = i
 			rooms = append(rooms, nil)
 		}
-		rooms[i] = append(rooms[i], h)
+		rooms[i] = append(rooms[i], row)
 	}
 	return rooms
 }
@@ -275,7 +278,11 @@ func (p *Publisher) publishRoom(ctx context.Context, rows []store.OutboxRow) (do
 }
 
 func (p *Publisher) write(ctx context.Context, row *store.OutboxRow, roster store.Roster) error {
-	kind, to := kindOf(row.Kind), recipients(row, roster)
+	kind, known := kindOf(row.Kind)
+	if !known {
+		return fmt.Errorf("%q: %w", row.Kind, errUnknownKind)
+	}
+	to := recipients(kind, row.To, roster)
 	if len(to) == 0 {
 		return nil
 	}
@@ -288,22 +295,31 @@ func (p *Publisher) write(ctx context.Context, row *store.OutboxRow, roster stor
 	return nil
 }
 
-func kindOf(kind string) inbox.RowKind {
-	if kind == wire.ServerBoardUpdate.String() {
-		return inbox.RowBoardUpdate
+// errUnknownKind keeps a row from being written as something else. Only a newer node can
+// have put it there, while both run.
+var errUnknownKind = errors.New("a kind of row that this program does not know")
+
+// kinds are those of rows that the server writes of its own.
+var kinds = [...]inbox.RowKind{inbox.RowBoardUpdate, inbox.RowRoomEvent}
+
+func kindOf(name string) (kind inbox.RowKind, known bool) {
+	for _, kind := range kinds {
+		if name == kind.String() {
+			return kind, true
+		}
 	}
-	return inbox.RowRoomEvent
+	return 0, false
 }
 
-// recipients are those who are in the room, or the one of them whom the row is for. An
-// archived room has no Board to look at.
-func recipients(row *store.OutboxRow, roster store.Roster) []uuid.UUID {
-	if roster.Room.State == store.RoomArchived && kindOf(row.Kind) == inbox.RowBoardUpdate {
+// recipients are those who are in the room, or the one of them whom the row is for
+// (uuid.Nil: all). An archived room has no Board to look at.
+func recipients(kind inbox.RowKind, only uuid.UUID, roster store.Roster) []uuid.UUID {
+	if kind == inbox.RowBoardUpdate && roster.Room.State == store.RoomArchived {
 		return nil
 	}
 	to := make([]uuid.UUID, 0, len(roster.Participants))
 	for _, participant := range roster.Participants {
-		if row.To == uuid.Nil || row.To == participant.ID {
+		if only == uuid.Nil || only == participant.ID {
 			to = append(to, participant.ID)
 		}
 	}
@@ -315,5 +331,5 @@ func (p *Publisher) report(step string, err error) {
 	if p.ctx.Err() != nil {
 		return
 	}
-	p.cfg.Logger.WarnContext(p.ctx, "board hints are delayed", "step", step, "error", err)
+	p.cfg.Logger.WarnContext(p.ctx, "rows of the server's own are delayed", "step", step, "error", err)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/board"
-	"github.com/peerrelay/peerrelay/outbox"
 	"github.com/peerrelay/peerrelay/inbox"
+	"github.com/peerrelay/peerrelay/outbox"
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -38,7 +38,7 @@ func TestHintsReachEveryParticipant(t *testing.T) {
 	w := newWorld(t)
 	room := w.room(t)
 	author, viewer, owner := w.join(t, room, store.RoleAgent), w.join(t, room, store.RoleViewer), w.join(t, room, store.RoleOwner)
-	p := w.publisher(t, func(c *hints.Config) { c.Poll = time.Hour })
+	p := w.publisher(t, func(c *outbox.Config) { c.Poll = time.Hour })
 
 	task := w.create(t, room, author, board.KindTask)
 	updated := w.commit(t, room, author, task.Card, board.EventUpdated, 1)
@@ -85,8 +85,7 @@ func TestEntitlementIsLookedUpAtPublishing(t *testing.T) {
 	room := w.room(t)
 	author, removed := w.join(t, room, store.RoleAgent), w.join(t, room, store.RoleAgent)
 	task := w.create(t, room, author, board.KindTask)
-	_, err := w.store.RemoveParticipant(t.Context(), w.tenant, room, removed, uuid.Nil)
-	require.NoError(t, err)
+	w.remove(t, room, removed)
 	joined := w.join(t, room, store.RoleViewer)
 	w.publisher(t)
 	eventually(t, func() bool { return w.settled(t) }, "settled")
@@ -103,27 +102,29 @@ func TestHintsOfRoomsThatAreOverAreDropped(t *testing.T) {
 	w.create(t, archived, author, board.KindTask)
 	w.create(t, deserted, left, board.KindTask)
 	w.archive(t, archived)
-	_, err := w.store.RemoveParticipant(t.Context(), w.tenant, deserted, left, uuid.Nil)
-	require.NoError(t, err)
+	w.remove(t, deserted, left)
 	registry := prometheus.NewRegistry()
-	w.publisher(t, func(c *hints.Config) { c.Registerer = registry })
+	w.publisher(t, func(c *outbox.Config) { c.Registerer = registry })
 	eventually(t, func() bool { return w.settled(t) }, "settled")
 	require.Empty(t, w.hints(t, archived, author))
 	require.Empty(t, w.hints(t, deserted, left))
-	eventually(t, func() bool { return metric(t, registry, "relay_board_hints_published_total") == 2 }, "counted")
-	require.Zero(t, metric(t, registry, "relay_board_hints_failed_total"))
+	eventually(t, func() bool { return metric(t, registry, "relay_outbox_published_total", "board.update") == 2 }, "counted")
+	require.Zero(t, metric(t, registry, "relay_outbox_failed_total", "board.update"))
 }
 
-func metric(t *testing.T, registry *prometheus.Registry, name string) float64 {
+// metric is the value of a counter or gauge; of one kind of rows, where it has kinds.
+func metric(t *testing.T, registry *prometheus.Registry, name, kind string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	for _, family := range families {
-		if family.GetName() == name {
-			return family.GetMetric()[0].GetCounter().GetValue() + family.GetMetric()[0].GetGauge().GetValue()
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && (kind == "" || m.GetLabel()[0].GetValue() == kind) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
 		}
 	}
-	require.Fail(t, "no metric "+name)
+	require.Fail(t, "no metric "+name+" of "+kind)
 	return 0
 }
 
@@ -139,14 +140,14 @@ func TestFailedHintsAreTriedAgain(t *testing.T) {
 		events = append(events, w.create(t, room, author, board.KindTask))
 	}
 	faulty, registry := &faultyInboxes{Writer: w.inboxes, before: 2, after: 1}, prometheus.NewRegistry()
-	w.publisher(t, func(c *hints.Config) {
+	w.publisher(t, func(c *outbox.Config) {
 		c.Inboxes, c.Lease, c.Registerer = faulty, 200*time.Millisecond, registry
 	})
 	eventually(t, func() bool { return w.settled(t) }, "settled at last")
 	require.Equal(t, payloads(events[0], events[0], events[1], events[2]), w.hints(t, room, author),
 		"the first was stored though its answer was lost; later ones did not overtake it")
-	require.Positive(t, metric(t, registry, "relay_board_hints_failed_total"))
-	eventually(t, func() bool { return metric(t, registry, "relay_board_hints_published_total") == 3 }, "counted")
+	require.Positive(t, metric(t, registry, "relay_outbox_failed_total", "board.update"))
+	eventually(t, func() bool { return metric(t, registry, "relay_outbox_published_total", "board.update") == 3 }, "counted")
 }
 
 // Crash between publishing and settling: the hint repeats, with the same event_id.
@@ -157,7 +158,7 @@ func TestUnsettledHintsAreRepeated(t *testing.T) {
 	author := w.join(t, room, store.RoleAgent)
 	event := w.create(t, room, author, board.KindTask)
 	faulty := &faultyOutbox{Outbox: w.store, unsettle: 1}
-	w.publisher(t, func(c *hints.Config) { c.Outbox, c.Lease = faulty, 200*time.Millisecond })
+	w.publisher(t, func(c *outbox.Config) { c.Outbox, c.Lease = faulty, 200*time.Millisecond })
 	eventually(t, func() bool { return w.settled(t) }, "settled at last")
 	require.Equal(t, payloads(event, event), w.hints(t, room, author))
 }
@@ -169,7 +170,7 @@ func TestHintsOfADeadNode(t *testing.T) {
 	room := w.room(t)
 	author := w.join(t, room, store.RoleAgent)
 	first, second := w.create(t, room, author, board.KindTask), w.create(t, room, author, board.KindTask)
-	claimed, err := w.store.ClaimHints(t.Context(), 1, 300*time.Millisecond)
+	claimed, err := w.store.ClaimRows(t.Context(), 1, 300*time.Millisecond)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
 	w.publisher(t)
@@ -183,7 +184,7 @@ func TestPublishersShareTheOutbox(t *testing.T) {
 	w := newWorld(t)
 	const rooms, each = 5, 12
 	for range 3 {
-		w.publisher(t, func(c *hints.Config) { c.Batch, c.Rooms, c.Lease = 4, 2, time.Minute })
+		w.publisher(t, func(c *outbox.Config) { c.Batch, c.Rooms, c.Lease = 4, 2, time.Minute })
 	}
 	want := make([][]string, rooms)
 	members, ids := make([]uuid.UUID, rooms), make([]uuid.UUID, rooms)
@@ -202,10 +203,11 @@ func TestPublishersShareTheOutbox(t *testing.T) {
 	}
 }
 
-// stuck is an outbox with one hint, a roster, and inboxes whose writes end with their
+// stuck is an outbox with a row of each of some rooms, a roster, and inboxes whose writes end with their
 // context only.
 type stuck struct {
-	rooms   int
+	rooms int
+
 	writing chan struct{}
 	now     atomic.Int64
 	most    atomic.Int64
@@ -214,27 +216,29 @@ type stuck struct {
 	release chan struct{} // writes succeed once it is closed
 
 	mu      sync.Mutex
-	settled []board.Hint
+	settled []store.OutboxRow
 }
 
 func newStuck(rooms int) *stuck {
 	return &stuck{rooms: rooms, writing: make(chan struct{}, 1000), release: make(chan struct{})}
 }
 
-func (s *stuck) ClaimHints(context.Context, int, time.Duration) (hints []board.Hint, err error) {
+func (s *stuck) ClaimRows(context.Context, int, time.Duration) (rows []store.OutboxRow, err error) {
 	if s.claims.Add(1) > 1 {
 		return nil, nil
 	}
 	for range s.rooms {
-		hints = append(hints, board.Hint{Tenant: uuid.New(), Room: uuid.New(), Event: uuid.New(), Card: uuid.New(), Sequence: 1, Revision: 1})
+		rows = append(rows, store.OutboxRow{
+			Tenant: uuid.New(), Room: uuid.New(), Position: 1, Kind: "board.update", Payload: []byte("{}"),
+		})
 	}
-	return hints, nil
+	return rows, nil
 }
 
-func (s *stuck) SettleHints(_ context.Context, hints []board.Hint) error {
+func (s *stuck) SettleRows(_ context.Context, rows []store.OutboxRow) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settled = append(s.settled, hints...)
+	s.settled = append(s.settled, rows...)
 	return nil
 }
 
@@ -244,7 +248,7 @@ func (s *stuck) count() int {
 	return len(s.settled)
 }
 
-func (s *stuck) WaitingHints(context.Context, int) (int, error) { return s.rooms, nil }
+func (s *stuck) WaitingRows(context.Context, int) (int, error) { return s.rooms, nil }
 
 func (s *stuck) Roster(context.Context, uuid.UUID, uuid.UUID) (store.Roster, error) {
 	return store.Roster{Participants: []store.Participant{{ID: uuid.New()}}}, s.roster
@@ -268,13 +272,13 @@ func (s *stuck) Complete(ctx context.Context, m inbox.Message) ([]wire.StreamID,
 	return s.Write(ctx, m)
 }
 
-func (s *stuck) start(t *testing.T, change ...func(*hints.Config)) *hints.Publisher {
+func (s *stuck) start(t *testing.T, change ...func(*outbox.Config)) *outbox.Publisher {
 	t.Helper()
-	cfg := hints.Config{Outbox: s, Rosters: s, Inboxes: s, Poll: time.Millisecond, Lease: time.Hour}
+	cfg := outbox.Config{Outbox: s, Rosters: s, Inboxes: s, Poll: time.Millisecond, Lease: time.Hour}
 	for _, f := range change {
 		f(&cfg)
 	}
-	p, err := hints.Start(cfg)
+	p, err := outbox.Start(cfg)
 	require.NoError(t, err)
 	return p
 }
@@ -306,7 +310,7 @@ func TestCloseKeepsToItsContext(t *testing.T) {
 func TestRoomsArePublishedAtOnceWithinABound(t *testing.T) {
 	t.Parallel()
 	s := newStuck(20)
-	p := s.start(t, func(c *hints.Config) { c.Rooms = 3 })
+	p := s.start(t, func(c *outbox.Config) { c.Rooms = 3 })
 	for range 3 {
 		<-s.writing
 	}
@@ -320,7 +324,7 @@ func TestRoomsArePublishedAtOnceWithinABound(t *testing.T) {
 func TestBatchEndsBeforeItsLease(t *testing.T) {
 	t.Parallel()
 	s := newStuck(2)
-	p := s.start(t, func(c *hints.Config) { c.Lease, c.Rooms = 20*time.Millisecond, 1 })
+	p := s.start(t, func(c *outbox.Config) { c.Lease, c.Rooms = 20*time.Millisecond, 1 })
 	eventually(t, func() bool { return s.claims.Load() > 1 }, "it goes on, though no write has ended by itself")
 	require.Zero(t, s.count())
 	closePublisher(t, p)
@@ -337,11 +341,11 @@ func TestRoomsThatAreGoneAndRostersThatFail(t *testing.T) {
 	unknown := newStuck(2)
 	unknown.roster = errInjected
 	registry := prometheus.NewRegistry()
-	p = unknown.start(t, func(c *hints.Config) { c.Registerer = registry })
+	p = unknown.start(t, func(c *outbox.Config) { c.Registerer = registry })
 	eventually(t, func() bool { return unknown.claims.Load() > 1 }, "it goes on")
 	require.Zero(t, unknown.count(), "a roster that is not known never means nobody, or everybody")
-	eventually(t, func() bool { return metric(t, registry, "relay_board_hints_pending") == 2 }, "counted")
-	require.Equal(t, 2.0, metric(t, registry, "relay_board_hints_failed_total"))
+	eventually(t, func() bool { return metric(t, registry, "relay_outbox_pending", "") == 2 }, "counted")
+	require.Equal(t, 2.0, metric(t, registry, "relay_outbox_failed_total", "board.update"))
 	closePublisher(t, p)
 	count, err := testutil.GatherAndCount(registry)
 	require.NoError(t, err)
@@ -352,21 +356,21 @@ func TestPublisherRefusesABadConfig(t *testing.T) {
 	t.Parallel()
 	s := newStuck(0)
 	registry := prometheus.NewRegistry()
-	whole := hints.Config{Outbox: s, Rosters: s, Inboxes: s, Registerer: registry}
-	for name, change := range map[string]func(*hints.Config){
-		"outbox":  func(c *hints.Config) { c.Outbox = nil },
-		"rosters": func(c *hints.Config) { c.Rosters = nil },
-		"inboxes": func(c *hints.Config) { c.Inboxes = nil },
-		"batch":   func(c *hints.Config) { c.Batch = -1 },
+	whole := outbox.Config{Outbox: s, Rosters: s, Inboxes: s, Registerer: registry}
+	for name, change := range map[string]func(*outbox.Config){
+		"outbox":  func(c *outbox.Config) { c.Outbox = nil },
+		"rosters": func(c *outbox.Config) { c.Rosters = nil },
+		"inboxes": func(c *outbox.Config) { c.Inboxes = nil },
+		"batch":   func(c *outbox.Config) { c.Batch = -1 },
 	} {
 		cfg := whole
 		change(&cfg)
-		_, err := hints.Start(cfg)
+		_, err := outbox.Start(cfg)
 		require.Error(t, err, name)
 	}
-	p, err := hints.Start(whole)
+	p, err := outbox.Start(whole)
 	require.NoError(t, err)
-	_, err = hints.Start(whole)
+	_, err = outbox.Start(whole)
 	require.Error(t, err, "two in one registry")
 	closePublisher(t, p)
 }

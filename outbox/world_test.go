@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,9 +18,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peerrelay/peerrelay/board"
-	"github.com/peerrelay/peerrelay/outbox"
 	"github.com/peerrelay/peerrelay/inbox"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+	"github.com/peerrelay/peerrelay/outbox"
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/store/postgres"
 	"github.com/peerrelay/peerrelay/wire"
@@ -109,16 +110,55 @@ func (w *world) join(t *testing.T, room uuid.UUID, role store.Role) uuid.UUID {
 	t.Helper()
 	member, err := w.store.AddParticipant(t.Context(), store.NewParticipant{Tenant: w.tenant, Room: room, Role: role})
 	require.NoError(t, err)
+	w.exec(t, "DELETE FROM outbox WHERE room_id = $1 AND kind = 'room.event'", room) // each test makes its own
 	return member.ID
 }
 
-func (w *world) archive(t *testing.T, room uuid.UUID) {
+func (w *world) remove(t *testing.T, room, participant uuid.UUID) {
+	t.Helper()
+	_, err := w.store.RemoveParticipant(t.Context(), w.tenant, room, participant, uuid.Nil)
+	require.NoError(t, err)
+	w.exec(t, "DELETE FROM outbox WHERE room_id = $1 AND kind = 'room.event'", room)
+}
+
+// exec works as the owner of the database.
+func (w *world) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), w.url)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), "UPDATE rooms SET state = 'ARCHIVED', archived_at = now() WHERE id = $1", room)
+	_, err = conn.Exec(t.Context(), sql, args...)
 	require.NoError(t, err)
+}
+
+// expire ends every lease, as time would.
+func (w *world) expire(t *testing.T) {
+	t.Helper()
+	w.exec(t, "UPDATE outbox SET claimed_until = now() - interval '1 second'")
+}
+
+// query reads one value as the owner of the database.
+func (w *world) query(t *testing.T, value any, sql string, args ...any) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), w.url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	require.NoError(t, conn.QueryRow(t.Context(), sql, args...).Scan(value))
+}
+
+// tell puts a room event into the outbox, as a change of the room does. to is uuid.Nil
+// for everybody. It returns the row's bytes.
+func (w *world) tell(t *testing.T, room, to uuid.UUID, event wire.RoomEventType) string {
+	t.Helper()
+	row := (&wire.RoomEvent{EventID: uuid.NewString(), Event: event, RoomID: room.String(), Version: 7}).AppendRow(nil)
+	w.exec(t, `INSERT INTO outbox (tenant_id, room_id, kind, participant_id, payload)
+		VALUES ($1, $2, 'room.event', $3, $4)`, w.tenant, room, uuid.NullUUID{UUID: to, Valid: to != uuid.Nil}, row)
+	return string(row)
+}
+
+func (w *world) archive(t *testing.T, room uuid.UUID) {
+	t.Helper()
+	w.exec(t, "UPDATE rooms SET state = 'ARCHIVED', archived_at = now() WHERE id = $1", room)
 }
 
 func (w *world) commit(t *testing.T, room, author, card uuid.UUID, kind board.EventType, revision int64) board.Event {
@@ -145,22 +185,22 @@ func (w *world) create(t *testing.T, room, author uuid.UUID, kind board.Kind) bo
 }
 
 // publisher runs one over the world until the test ends.
-func (w *world) publisher(t *testing.T, change ...func(*hints.Config)) *hints.Publisher {
+func (w *world) publisher(t *testing.T, change ...func(*outbox.Config)) *outbox.Publisher {
 	t.Helper()
-	cfg := hints.Config{
+	cfg := outbox.Config{
 		Outbox: w.store, Rosters: w.store, Inboxes: w.inboxes, Poll: 10 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Registerer: prometheus.NewRegistry(),
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	p, err := hints.Start(cfg)
+	p, err := outbox.Start(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { closePublisher(t, p) })
 	return p
 }
 
-func closePublisher(t *testing.T, p *hints.Publisher) {
+func closePublisher(t *testing.T, p *outbox.Publisher) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
@@ -169,13 +209,32 @@ func closePublisher(t *testing.T, p *hints.Publisher) {
 
 func (w *world) settled(t *testing.T) bool {
 	t.Helper()
-	waiting, err := w.store.WaitingHints(t.Context(), 1)
+	waiting, err := w.store.WaitingRows(t.Context(), 1)
 	require.NoError(t, err)
 	return waiting == 0
 }
 
-// hints are the payloads of a participant's inbox, which holds nothing but hints.
+// hints are the Board hints in a participant's inbox.
 func (w *world) hints(t *testing.T, room, participant uuid.UUID) (payloads []string) {
+	t.Helper()
+	for _, row := range w.rows(t, room, participant) {
+		if row.Kind == inbox.RowBoardUpdate {
+			payloads = append(payloads, string(row.Payload))
+		}
+	}
+	return payloads
+}
+
+// all are the payloads of a participant's inbox, of whatever kind.
+func (w *world) all(t *testing.T, room, participant uuid.UUID) (payloads []string) {
+	t.Helper()
+	for _, row := range w.rows(t, room, participant) {
+		payloads = append(payloads, string(row.Payload))
+	}
+	return payloads
+}
+
+func (w *world) rows(t *testing.T, room, participant uuid.UUID) (all []inbox.Row) {
 	t.Helper()
 	bounds, err := w.inboxes.Bounds(t.Context(), room, participant)
 	require.NoError(t, err)
@@ -185,12 +244,11 @@ func (w *world) hints(t *testing.T, room, participant uuid.UUID) (payloads []str
 		rows, more, err = w.inboxes.Read(t.Context(), room, participant, after, bounds.Newest, 500)
 		require.NoError(t, err)
 		for _, row := range rows {
-			require.Equal(t, inbox.RowBoardUpdate, row.Kind)
-			payloads = append(payloads, string(row.Payload))
+			all = append(all, row)
 			after = row.ID.Sequence
 		}
 	}
-	return payloads
+	return all
 }
 
 // faultyInboxes lose writes before or after they took effect.
@@ -225,18 +283,36 @@ func (f *faultyInboxes) Write(ctx context.Context, m inbox.Message) ([]wire.Stre
 
 // faultyOutbox loses the answers of settling, after or before it took effect.
 type faultyOutbox struct {
-	hints.Outbox
+	store.Outbox
 
 	mu       sync.Mutex
 	unsettle int
 }
 
-func (f *faultyOutbox) SettleHints(ctx context.Context, hints []board.Hint) error {
+func (f *faultyOutbox) SettleRows(ctx context.Context, rows []store.OutboxRow) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unsettle > 0 {
 		f.unsettle--
 		return errInjected
 	}
-	return f.Outbox.SettleHints(ctx, hints)
+	return f.Outbox.SettleRows(ctx, rows)
+}
+
+// lines keeps what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
