@@ -69,6 +69,7 @@ var (
 		"Memberships":     testMemberships,
 		"RevocationRaces": testRevocationRaces,
 		"SigningIn":       testSigningIn,
+		"Prekeys":         testPrekeys,
 		"Tenancy":         testTenancy,
 		"TenantPages":     testTenantPages,
 		"CursorKeys":      testCursorKeys,
