@@ -16,7 +16,7 @@ import (
 // guardSocket lets everything pass: whoever opened the socket is the operator.
 func (a *API) guardSocket(r *http.Request, to *route) (*http.Request, error) {
 	if to.access == forEverybody {
-		return r, nil
+		return r, a.asNobody(r, to)
 	}
 	if tokenInURL(r) {
 		return nil, unauthorized(to.access)
@@ -29,7 +29,10 @@ func (a *API) guardSocket(r *http.Request, to *route) (*http.Request, error) {
 func (a *API) guardPublic(r *http.Request, to *route) (*http.Request, error) {
 	from := remoteAddress(r)
 	if to.access == forEverybody {
-		return r, a.limits.address(from)
+		if err := a.limits.address(from); err != nil {
+			return nil, err
+		}
+		return r, a.asNobody(r, to)
 	}
 	if tokenInURL(r) {
 		return nil, a.limits.denied(from, unauthorized(to.access))
@@ -38,7 +41,7 @@ func (a *API) guardPublic(r *http.Request, to *route) (*http.Request, error) {
 		if err := a.authorizeService(r); err != nil {
 			return nil, a.limits.denied(from, err)
 		}
-		return r, nil
+		return r, withoutTenant(r)
 	}
 	token, ok := bearer(r)
 	if ok && a.isOperator(token) {
@@ -55,7 +58,7 @@ func (a *API) guardPublic(r *http.Request, to *route) (*http.Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		return withCaller(r, caller{tenant: device.Tenant, device: device, token: token}), nil
+		return withCaller(r, caller{tenant: device.Tenant, device: device, token: token}), withoutTenant(r)
 	}
 	identity, err := authenticate(a, r, from, token, to.access, a.cfg.Store.Authenticate)
 	if err != nil {
@@ -112,20 +115,34 @@ func (a *API) isOperator(token store.TokenHash) bool {
 	return same && want != (store.TokenHash{})
 }
 
-// asOperator names the operator as the caller. Endpoints for the operator find the
-// tenant themselves, since some answer without a database.
+// asOperator names the operator as the caller, and the tenant it acts in. Endpoints for the
+// operator look the tenant up themselves, since some answer without a database.
 func (a *API) asOperator(r *http.Request, to *route) (*http.Request, error) {
-	who := caller{operator: true}
+	if to.access == forService { // over the socket: its calls name their tenant themselves
+		return withCaller(r, caller{operator: true}), withoutTenant(r)
+	}
+	name, err := namedTenant(r)
+	if err != nil {
+		return nil, err
+	}
+	who := caller{operator: true, tenantName: name}
 	if to.access == forSession {
 		ctx, cancel := context.WithTimeout(r.Context(), a.cfg.RequestTimeout)
 		defer cancel()
-		tenant, err := a.defaultTenant(ctx)
-		if err != nil {
+		if who.tenant, err = a.tenantNamed(ctx, orDefault(name, store.DefaultTenantName)); err != nil {
 			return nil, err
 		}
-		who.tenant = tenant
 	}
 	return withCaller(r, who), nil
+}
+
+// asNobody is for endpoints that know no caller: what acts in a tenant finds it by what the
+// body holds.
+func (*API) asNobody(r *http.Request, to *route) error {
+	if to.fixed() {
+		return nil
+	}
+	return withoutTenant(r)
 }
 
 // authenticate looks the credential or access token up, each time anew: what was revoked
@@ -159,6 +176,9 @@ func authenticate[T any](
 // asParticipant names the credential's participant as the caller. It opens its own
 // room, and any other does not exist for it.
 func (*API) asParticipant(r *http.Request, identity store.Identity, token store.TokenHash) (*http.Request, error) {
+	if err := withoutTenant(r); err != nil {
+		return nil, err
+	}
 	room, err := pathID(r, "id")
 	if err != nil {
 		return nil, err

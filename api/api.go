@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,6 +21,7 @@ import (
 type Store interface {
 	store.Edge
 	store.Operator
+	store.Tenants
 	store.HistoryReader
 	store.TraceReader
 	store.NoticeReader
@@ -119,7 +119,7 @@ type API struct {
 	cfg     Config
 	log     *slog.Logger
 	started time.Time
-	tenant  atomic.Pointer[uuid.UUID]
+	tenants remembered[string, uuid.UUID] // by name
 	health  health
 	senders *senders
 	limits  *limiter
@@ -150,7 +150,7 @@ func newAPI(cfg Config) *API {
 	a := &API{cfg: cfg, log: cfg.Logger.With("component", "api"), started: cfg.Now(), internal: newInternalLimits()}
 	a.health.checks = cfg.Checks
 	a.senders = newSenders(cfg.Now)
-	a.events, a.standIn = newEventHub(), newStandIn()
+	a.events, a.standIn = newEventHub(a.pendingDevices), newStandIn()
 	a.limits = newLimiter(cfg.Limits, cfg.Now, func(limit string) { a.metrics.limited.WithLabelValues(limit).Inc() })
 	return a
 }
@@ -169,16 +169,3 @@ func (a *API) Public() http.Handler {
 // Close ends the answers that go on by themselves, of GET /v1/events. It is called before
 // the servers are closed, which wait for answers.
 func (a *API) Close() { a.events.close() }
-
-// defaultTenant asks the store once.
-func (a *API) defaultTenant(ctx context.Context) (uuid.UUID, error) {
-	if id := a.tenant.Load(); id != nil {
-		return *id, nil
-	}
-	id, err := a.cfg.Store.DefaultTenant(ctx)
-	if err != nil {
-		return uuid.Nil, err
-	}
-	a.tenant.Store(&id)
-	return id, nil
-}

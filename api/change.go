@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/peerrelay/peerrelay/cluster"
+	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -24,13 +25,15 @@ type operation struct {
 	stop    context.CancelFunc
 }
 
+// begin begins an operation in the caller's tenant: of the operator the one it names, else
+// the default one, in which those act too who have no tenant yet.
 func (a *API) begin(r *http.Request) (*operation, error) {
 	op := &operation{api: a, tenant: callerOf(r.Context()).tenant, request: context.WithoutCancel(r.Context()), stop: func() {}}
 	op.cancel = func() { op.stop() }
 	op.renew()
 	if op.tenant == uuid.Nil {
 		var err error
-		if op.tenant, err = a.defaultTenant(op.ctx); err != nil {
+		if op.tenant, err = a.tenantNamed(op.ctx, orDefault(callerOf(r.Context()).tenantName, store.DefaultTenantName)); err != nil {
 			op.cancel()
 			return nil, err
 		}

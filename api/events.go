@@ -17,25 +17,35 @@ import (
 
 // Bounds of GET /v1/events.
 const (
-	maxListeners      = 64
-	maxListenersOfOne = 4 // of one device, and of all operators as one
+	maxListeners      = 64   // of one tenant
+	maxListenersOfAll = 1024 // of all tenants
+	maxListenersOfOne = 4    // of one device, and of all operators as one
 	maxPendingTold    = 5000
 	pollEvents        = time.Second
 	heartbeatEvents   = 15 * time.Second
 	eventWriteTime    = 10 * time.Second // for one event to be taken by a slow reader
 )
 
-// eventHub asks the store what is new while somebody listens, once for all of them.
+// eventHub asks the store what is new while somebody listens, once for all of a tenant.
 type eventHub struct {
-	mu        sync.Mutex
+	poll func(ctx context.Context, tenant uuid.UUID) snapshot
+
+	mu     sync.Mutex
+	feeds  map[uuid.UUID]*eventFeed // by tenant; only while somebody listens
+	joined int                      // listeners of all feeds
+	closed chan struct{}
+	once   sync.Once
+}
+
+// eventFeed is what one tenant is told.
+type eventFeed struct {
 	listeners map[*listener]struct{}
-	stop      context.CancelFunc // of the poller; nil while nobody listens
-	closed    chan struct{}
-	once      sync.Once
+	stop      context.CancelFunc // of the poller
 }
 
 // listener is one stream.
 type listener struct {
+	tenant uuid.UUID
 	device uuid.UUID     // zero: the operator
 	latest chan snapshot // of one place: only the newest is of use
 }
@@ -46,8 +56,8 @@ type snapshot struct {
 	failed  bool
 }
 
-func newEventHub() *eventHub {
-	return &eventHub{listeners: make(map[*listener]struct{}), closed: make(chan struct{})}
+func newEventHub(poll func(ctx context.Context, tenant uuid.UUID) snapshot) *eventHub {
+	return &eventHub{poll: poll, feeds: make(map[uuid.UUID]*eventFeed), closed: make(chan struct{})}
 }
 
 // close ends all streams, and lets none begin.
@@ -62,49 +72,65 @@ func (h *eventHub) isClosed() bool {
 	}
 }
 
-// join adds a stream, and starts the poller with the first one.
-func (h *eventHub) join(device uuid.UUID, poll func(context.Context) snapshot) (*listener, bool) {
+// join adds a stream, and starts the tenant's poller with its first one.
+func (h *eventHub) join(tenant, device uuid.UUID) (*listener, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.isClosed() || h.full(h.feeds[tenant], device) {
+		return nil, false
+	}
+	l := &listener{tenant: tenant, device: device, latest: make(chan snapshot, 1)}
+	feed := h.feeds[tenant]
+	if feed == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		feed = &eventFeed{listeners: make(map[*listener]struct{}), stop: cancel}
+		h.feeds[tenant] = feed
+		go h.run(ctx, tenant, feed)
+	}
+	feed.listeners[l] = struct{}{}
+	h.joined++
+	return l, true
+}
+
+// full reports that the feed, which may be nil, has no place for one more of the device.
+func (h *eventHub) full(feed *eventFeed, device uuid.UUID) bool {
+	if h.joined >= maxListenersOfAll {
+		return true
+	}
+	if feed == nil {
+		return false
+	}
 	mine := 0
-	for l := range h.listeners {
+	for l := range feed.listeners {
 		if l.device == device {
 			mine++
 		}
 	}
-	if h.isClosed() || len(h.listeners) >= maxListeners || mine >= maxListenersOfOne {
-		return nil, false
-	}
-	l := &listener{device: device, latest: make(chan snapshot, 1)}
-	h.listeners[l] = struct{}{}
-	if h.stop == nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		h.stop = cancel
-		go h.run(ctx, poll)
-	}
-	return l, true
+	return len(feed.listeners) >= maxListeners || mine >= maxListenersOfOne
 }
 
-// leave removes a stream, and stops the poller with the last one.
+// leave removes a stream, and stops the tenant's poller with its last one.
 func (h *eventHub) leave(l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.listeners, l)
-	if len(h.listeners) == 0 && h.stop != nil {
-		h.stop()
-		h.stop = nil
+	feed := h.feeds[l.tenant]
+	delete(feed.listeners, l)
+	h.joined--
+	if len(feed.listeners) == 0 {
+		feed.stop()
+		delete(h.feeds, l.tenant)
 	}
 }
 
-func (h *eventHub) run(ctx context.Context, poll func(context.Context) snapshot) {
+func (h *eventHub) run(ctx context.Context, tenant uuid.UUID, feed *eventFeed) {
 	ticker := time.NewTicker(pollEvents)
 	defer ticker.Stop()
 	for {
-		s := poll(ctx)
+		s := h.poll(ctx, tenant)
 		if ctx.Err() != nil {
 			return
 		}
-		h.publish(s)
+		h.publish(feed, s)
 		select {
 		case <-ctx.Done():
 			return
@@ -113,10 +139,10 @@ func (h *eventHub) run(ctx context.Context, poll func(context.Context) snapshot)
 	}
 }
 
-func (h *eventHub) publish(s snapshot) {
+func (h *eventHub) publish(feed *eventFeed, s snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for l := range h.listeners {
+	for l := range feed.listeners {
 		select {
 		case <-l.latest: // one that was not looked at
 		default:
@@ -125,25 +151,21 @@ func (h *eventHub) publish(s snapshot) {
 	}
 }
 
-// pendingDevices looks up which devices wait for approval.
-func (a *API) pendingDevices(ctx context.Context) snapshot {
+// pendingDevices looks up which devices of the tenant wait for approval.
+func (a *API) pendingDevices(ctx context.Context, tenant uuid.UUID) snapshot {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.RequestTimeout)
 	defer cancel()
-	tenant, err := a.defaultTenant(ctx)
-	if err != nil {
-		return snapshot{failed: true}
-	}
 	var found []store.Device
 	var after uuid.UUID
 	for more := true; more && len(found) < maxPendingTold; {
-		var page []store.Device
-		if page, more, err = a.cfg.Store.DevicePage(ctx, tenant, store.DevicePending, after, store.MaxPage); err != nil {
+		page, next, err := a.cfg.Store.DevicePage(ctx, tenant, store.DevicePending, after, store.MaxPage)
+		if err != nil {
 			if ctx.Err() == nil {
 				a.log.WarnContext(ctx, "devices that wait could not be looked up", "error", err)
 			}
 			return snapshot{failed: true}
 		}
-		if len(page) == 0 {
+		if more = next; len(page) == 0 {
 			break
 		}
 		found, after = append(found, page...), page[len(page)-1].ID
@@ -160,7 +182,12 @@ func (a *API) followEvents(r *http.Request) (int, any, error) {
 	if r.Method == http.MethodHead {
 		return http.StatusOK, liveAnswer(func(http.ResponseWriter) {}), nil
 	}
-	l, ok := a.events.join(who.device.ID, a.pendingDevices)
+	op, err := a.begin(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	op.cancel() // only its tenant is of use
+	l, ok := a.events.join(op.tenant, who.device.ID)
 	if !ok {
 		return 0, nil, unavailable("too many follow the events already, or the server stops")
 	}

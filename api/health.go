@@ -1,11 +1,14 @@
 package api
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 // checkAge is how long an answer is given again.
@@ -82,7 +85,11 @@ func (a *API) showStatus(r *http.Request) (int, any, error) {
 		status.Ready = status.Ready && check.OK
 	}
 	// A part that is broken must not keep the rest from being told.
-	if op, err := a.begin(r); err == nil {
+	op, err := a.begin(r)
+	if _, noSuchTenant := errors.AsType[*wire.Error](err); noSuchTenant {
+		return 0, nil, err
+	}
+	if err == nil {
 		defer op.cancel()
 		status.Frozen, _ = a.cfg.Store.Frozen(op.ctx, op.tenant)
 	}

@@ -105,6 +105,7 @@ var tags = []documentTag{
 	{"sessions", "A room as its participants see it. On the wire a room is called a session: its id is the `session_id` of envelopes."},
 	{"board", "The Board of a room: cards and their events, sealed and signed by clients."},
 	{"network", "The whole relay, for the operator."},
+	{"tenants", "Those who share the relay, for the operator. Nobody sees anything of another tenant."},
 	{"internal", "What edge nodes ask: with their service token, from a private address."},
 	{"health", "For whoever runs the process."},
 	{"reference", "This description."},
@@ -256,7 +257,7 @@ func (o *described) describeParameters() {
 			Name: p.name, In: "query", Description: p.description, Schema: &schema{Type: "string"}, Example: fillExamples(p.example),
 		})
 	}
-	for _, p := range o.route.doc.header {
+	for _, p := range slices.Concat(o.route.doc.header, o.route.tenantParameter()) {
 		o.Parameters = append(o.Parameters, describedParameter{
 			Name: p.name, In: "header", Description: p.description, Schema: &schema{Type: "string"}, Example: fillExamples(p.example),
 		})

@@ -23,11 +23,12 @@ const (
 // caller is who calls: the operator, the device that has signed in, or the participant
 // whose credential it is.
 type caller struct {
-	tenant   uuid.UUID
-	operator bool
-	device   store.Device    // zero for others than devices
-	identity store.Identity  // zero for others than participants
-	token    store.TokenHash // of the device or of identity's credential
+	tenant     uuid.UUID
+	tenantName string // that the operator names; empty for the default one
+	operator   bool
+	device     store.Device    // zero for others than devices
+	identity   store.Identity  // zero for others than participants
+	token      store.TokenHash // of the device or of identity's credential
 }
 
 // admin reports whether the caller may manage devices: the operator, or an ACTIVE admin.

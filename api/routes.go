@@ -17,6 +17,7 @@ func (a *API) routes() []route {
 		a.boardRoutes(),
 		a.credentialRoutes(),
 		a.networkRoutes(),
+		a.tenantRoutes(),
 		a.internalRoutes(),
 		a.healthRoutes(),
 		a.referenceRoutes(),
@@ -143,7 +144,7 @@ func (a *API) networkRoutes() []route {
 		{method: http.MethodPut, path: "/v1/freeze", access: forOperator, handler: a.setFreeze, doc: doc{
 			tag:     "network",
 			summary: "Freeze or thaw the network",
-			description: "Frozen, no connection stays open (close 1012) and no credential gives access; the operator's endpoints go on. " +
+			description: "Frozen, no connection of the tenant stays open (close 1012) and no credential of it gives access; the operator's endpoints go on. " +
 				"Answered when it is in force on every live node. It may be repeated.",
 			request: Freeze{}, status: http.StatusOK, answer: Freeze{},
 			example:  Freeze{Frozen: false},

@@ -34,10 +34,11 @@ const (
 
 // client calls the operator's endpoints.
 type client struct {
-	http  *http.Client
-	base  *url.URL
-	token string
-	where string // for people
+	http   *http.Client
+	base   *url.URL
+	token  string
+	tenant string // its name; empty: the default one
+	where  string // for people
 }
 
 // refusal is an error answer of the API.
@@ -62,6 +63,9 @@ func orText(text, otherwise string) string {
 
 // dial makes the client that the flags ask for.
 func dial(globals *Globals, con console) (*client, error) {
+	if globals.Tenant != "" && !store.ValidTenantName(globals.Tenant) {
+		return nil, usageError{fmt.Sprintf("--tenant %q is no name of a tenant", globals.Tenant)}
+	}
 	if globals.APIURL != "" {
 		return dialURL(globals, con)
 	}
@@ -73,8 +77,9 @@ func dial(globals *Globals, con console) (*client, error) {
 		http: httpClient(&http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return api.DialSocket(ctx, socket) },
 		}),
-		base:  &url.URL{Scheme: "http", Host: "relay"},
-		where: socket,
+		base:   &url.URL{Scheme: "http", Host: "relay"},
+		tenant: globals.Tenant,
+		where:  socket,
 	}, nil
 }
 
@@ -90,7 +95,7 @@ func dialURL(globals *Globals, con console) (*client, error) {
 	if base.Scheme == "http" && !loopback(base.Hostname()) {
 		con.notef("warning: the token goes to %s unencrypted; use https", base.Host)
 	}
-	return &client{http: httpClient(http.DefaultTransport), base: base, token: token, where: base.String()}, nil
+	return &client{http: httpClient(http.DefaultTransport), base: base, token: token, tenant: globals.Tenant, where: base.String()}, nil
 }
 
 func httpClient(transport http.RoundTripper) *http.Client {
@@ -153,6 +158,9 @@ func (c *client) call(ctx context.Context, method, path string, query url.Values
 	}
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.tenant != "" {
+		request.Header.Set("Relay-Tenant", c.tenant)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {

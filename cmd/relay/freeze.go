@@ -21,7 +21,8 @@ func (*FreezeCmd) Help() string {
   relay freeze
   relay freeze --off
 
-While the network is frozen every connection is closed (1012) and none is accepted. Nothing that is stored is lost.`
+While the network is frozen every connection of the tenant is closed (1012) and none is accepted. Nothing that is stored is lost.
+Other tenants of the relay go on.`
 }
 
 // Run does it.

@@ -42,6 +42,7 @@ type CLI struct {
 	Credential  CredentialCmd  `cmd:"" help:"Mint and revoke credentials."`
 	Invite      InviteCmd      `cmd:"" help:"Make and revoke invites, with which devices enroll."`
 	Device      DeviceCmd      `cmd:"" help:"List, approve, suspend, reinstate and revoke devices."`
+	Tenant      TenantCmd      `cmd:"" help:"Make and list tenants, who share the relay and see nothing of each other."`
 	Freeze      FreezeCmd      `cmd:"" help:"Freeze the network: close every connection and accept none, or end that (--off)."`
 	Inbox       InboxCmd       `cmd:"" help:"Show what waits for a participant, and where."`
 	Doctor      DoctorCmd      `cmd:"" help:"Check this machine, the data folder and the running relay."`
@@ -55,6 +56,7 @@ type Globals struct {
 	APIURL    string          `name:"api-url" env:"RELAY_API_URL" placeholder:"URL" help:"Talk to the relay at this address instead of the socket, for example https://relay.example."`
 	Token     string          `env:"RELAY_TOKEN" placeholder:"TOKEN" help:"Operator token for --api-url. Others on this machine can read command lines: prefer the environment or --token-file."`
 	TokenFile string          `env:"RELAY_TOKEN_FILE" placeholder:"FILE" help:"File that holds the operator token (on the server: keys/operator.token in the data folder)."`
+	Tenant    string          `env:"RELAY_TENANT" placeholder:"NAME" help:"The tenant that an operator command is for; without it, default."`
 	JSON      bool            `help:"Print one JSON object."`
 	Config    kong.ConfigFlag `placeholder:"FILE" type:"path" help:"JSON file with values for flags, for example {\"listen\": \"127.0.0.1:9000\"}. Flags and RELAY_* variables come before it."`
 }

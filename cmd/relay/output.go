@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/peerrelay/peerrelay/store"
 )
 
 // show prints a command's answer: one JSON object, or text for people.
@@ -41,8 +43,17 @@ func next(w io.Writer, globals *Globals, con console, commands ...string) {
 	}
 }
 
-// target are the flags that find the same relay again; none for the defaults.
+// target are the flags that find the same relay and tenant again; none for the defaults.
 func (g *Globals) target() string {
+	tenant := ""
+	if g.Tenant != os.Getenv("RELAY_TENANT") {
+		tenant = " --tenant " + quote(orText(g.Tenant, store.DefaultTenantName))
+	}
+	return g.relay() + tenant
+}
+
+// relay are the flags that find the same relay again.
+func (g *Globals) relay() string {
 	switch usual, err := filepath.Abs("relay-data"); {
 	case g.APIURL != "" && os.Getenv("RELAY_API_URL") == "":
 		return " --api-url " + quote(g.APIURL)
