@@ -57,8 +57,8 @@ func (*ExhaustedError) Is(target error) bool { return target == ErrConflict }
 // KeyPackages keeps what devices are added to groups with. Time is the database's.
 type KeyPackages interface {
 	// AddKeyPackages stores those that the APPROVED or ACTIVE device does not have yet; one
-	// that was uploaded before, handed out or not, is left as it is. A last-resort package
-	// replaces the one before. ErrInvalid for none, too many, a size, an ExpiresAt that is
+	// that was uploaded before, handed out or not, is left as it is until it expires. (Of those
+	// handed out the device keeps 1,000.) A last-resort package replaces the one before. ErrInvalid for none, too many, a size, an ExpiresAt that is
 	// past or beyond MaxKeyPackageLife; ErrConflict beyond MaxKeyPackages, or for the device's
 	// state; ErrNotFound.
 	AddKeyPackages(ctx context.Context, tenant, device uuid.UUID, packages []KeyPackage) (KeyPackageStock, error)
@@ -70,8 +70,8 @@ type KeyPackages interface {
 	// others, ErrForbidden for a viewer). ErrNotFound for a participant who is not in the
 	// room; an *ExhaustedError for one without a package; ErrConflict for a room of another
 	// scheme or an archived one. No package is handed out twice, whatever happens
-	// at the same time, but for last-resort ones. Fewer than LowKeyPackages left: KeyPackagesLow
-	// for that participant in this room.
+	// at the same time, but for last-resort ones. Where that, or their age, leaves fewer than
+	// LowKeyPackages: KeyPackagesLow for that participant in this room.
 	ClaimKeyPackages(ctx context.Context, tenant, room, by uuid.UUID, participants []uuid.UUID) ([]ClaimedKeyPackage, error)
 }
 
@@ -86,13 +86,15 @@ type NewCommit struct {
 	Epoch      uint64
 	GroupEpoch uint64 // as in the commit
 	GroupID    []byte // as in the commit
-	// External: the committer joins by it (RFC 9420 section 12.4.3.2).
+	// External: the committer joins by it, also anew (RFC 9420 section 12.4.3.2).
 	External  bool
 	Commit    []byte      // an MLSMessage
 	GroupInfo []byte      // an MLSMessage, of the epoch that the commit makes
 	Welcome   []byte      // an MLSMessage for Added; nil when that is empty
-	Added     []uuid.UUID // participants
-	Removed   []uuid.UUID // participants, former ones too
+	Added     []uuid.UUID // participants, at most MaxCommitAdds
+	// Removed: participants, former ones too, at most MaxParticipants. One who is in Added too
+	// joins anew.
+	Removed []uuid.UUID
 }
 
 // Group is the MLS group of a room.
@@ -132,33 +134,37 @@ func (*EpochError) Is(target error) bool { return target == ErrConflict }
 
 // Groups is the delivery service of MLS rooms: it orders commits and keeps what members
 // fetch (RFC 9750 section 5). For a device that is not in the room everything is
-// ErrNotFound; by and device are as in Rooms, without admins who are no members.
+// ErrNotFound; by is as in Rooms, without operator and admins who are no members.
 type Groups interface {
 	// AcceptCommit stores the commit, its group info and its welcome, moves the room to the
 	// next epoch, and tells (CommitAccepted, and WelcomeWaits to each of Added), all or nothing.
 	// The first commit of an epoch wins; for any other one an *EpochError. The same bytes of
-	// the same sender again: the epoch they made, with nothing changed. The first commit, of
-	// group epoch 0, makes the group.
+	// the same sender again, while they are kept: the epoch they made, with nothing changed.
+	// The first commit, of group epoch 0, makes the group.
 	//
-	// ErrForbidden for a viewer, and for a committer who is not in the group, unless it is
-	// External or makes the group; ErrConflict for the scheme, an archived room, another group
-	// id, the id of an earlier group of the room, or a GroupEpoch that is not Epoch less Base;
-	// ErrInvalid for sizes, the welcome without Added or the other way round, somebody named
-	// twice or in both; ErrNotFound for one of Added who is not in the room, or of Removed who
-	// never was; ErrConflict for one of Added who is in the group already and not in Removed.
+	// ErrInvalid for sizes, the welcome without Added or the other way round, or somebody named
+	// twice in one list. Then, the first that holds: ErrForbidden for a viewer; ErrConflict for
+	// the scheme or an archived room; the *EpochError; ErrForbidden for a committer who is not
+	// in the group, unless it is External or makes the group; ErrConflict for External without
+	// a group, another group id, or a GroupEpoch that is not Epoch less Base; ErrInvalid for the
+	// committer in Added, or in Removed unless it is External; ErrNotFound for one of Added who
+	// is not in the room, or of Removed who never was; ErrConflict for one of Added who is in
+	// the group already and not in Removed, or the id of an earlier group of the room.
 	// Where nobody is left whose removal is pending, a REKEYING room is ACTIVE again.
 	AcceptCommit(ctx context.Context, c NewCommit) (epoch uint64, err error)
 	// CommitPage returns commits in the order of their epochs, those that made an epoch after
 	// this one, at most limit (1 to MaxPage, else ErrInvalid) and about 4 MiB, and whether more
-	// follow. An *EpochError when the one that follows is not kept any more.
+	// follow. An *EpochError when the one that follows is not kept any more, or there is none
+	// since the room was reset.
 	CommitPage(ctx context.Context, tenant, room, by uuid.UUID, after uint64, limit int) (commits []Commit, more bool, err error)
 	// Group: with ID nil when there is none.
 	Group(ctx context.Context, tenant, room, by uuid.UUID) (Group, error)
 	// Welcome returns the newest welcome of the device's participant: ErrNotFound without one.
-	// It stays until the next one, a reset or the end of the membership.
+	// It stays until another commit adds or removes the participant, or it joins by one of its
+	// own, a reset or the end of the membership.
 	Welcome(ctx context.Context, tenant, room, by uuid.UUID) (Welcome, error)
 	// ReportCommit notes, once for each participant, that it cannot apply the commit that
 	// made this epoch, and tells (CommitReported). Nothing else changes: an owner may reset the
-	// room. ErrNotFound for a commit that is not kept.
+	// room. ErrNotFound for a commit that is not kept, ErrConflict in an archived room.
 	ReportCommit(ctx context.Context, tenant, room, by uuid.UUID, epoch uint64) error
 }

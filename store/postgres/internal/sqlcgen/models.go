@@ -102,6 +102,15 @@ type Invite struct {
 	ConsumedBy   uuid.NullUUID
 }
 
+type KeyPackage struct {
+	TenantID   uuid.UUID
+	DeviceID   uuid.UUID
+	Ref        []byte
+	Content    []byte
+	LastResort bool
+	ExpiresAt  time.Time
+}
+
 type MessageTrace struct {
 	TenantID    uuid.UUID
 	RoomID      uuid.UUID
@@ -116,11 +125,44 @@ type MessageTrace struct {
 	CommittedAt time.Time
 }
 
+type MlsCommit struct {
+	TenantID  uuid.UUID
+	RoomID    uuid.UUID
+	Epoch     int64
+	SenderID  uuid.UUID
+	Content   []byte
+	CreatedAt time.Time
+}
+
+type MlsCommitReport struct {
+	TenantID      uuid.UUID
+	RoomID        uuid.UUID
+	Epoch         int64
+	ParticipantID uuid.UUID
+	CreatedAt     time.Time
+}
+
 type MlsGroup struct {
 	TenantID  uuid.UUID
 	RoomID    uuid.UUID
 	Epoch     int64
 	UpdatedAt time.Time
+	Base      int64
+	GroupID   []byte
+	GroupInfo []byte
+}
+
+type MlsGroupID struct {
+	TenantID uuid.UUID
+	RoomID   uuid.UUID
+	GroupID  []byte
+}
+
+type MlsWelcome struct {
+	TenantID uuid.UUID
+	RoomID   uuid.UUID
+	Epoch    int64
+	Content  []byte
 }
 
 type Notice struct {
@@ -149,15 +191,17 @@ type Outbox struct {
 }
 
 type Participant struct {
-	TenantID uuid.UUID
-	ID       uuid.UUID
-	RoomID   uuid.UUID
-	DeviceID uuid.UUID
-	Role     string
-	JoinedAt time.Time
-	LeftAt   *time.Time
-	FirstGen int64
-	LastGen  int64
+	TenantID     uuid.UUID
+	ID           uuid.UUID
+	RoomID       uuid.UUID
+	DeviceID     uuid.UUID
+	Role         string
+	JoinedAt     time.Time
+	LeftAt       *time.Time
+	FirstGen     int64
+	LastGen      int64
+	MlsSince     *int64
+	WelcomeEpoch *int64
 }
 
 type Prekey struct {
