@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -22,6 +23,58 @@ var (
 	// ErrDuplicateID reports an envelope whose id another Send still waits for.
 	ErrDuplicateID = errors.New("an envelope with this id is already waiting for its verdict")
 )
+
+// Errors of devices, beside *APIError.
+var (
+	// ErrNoDevice reports a folder in which no device has enrolled.
+	ErrNoDevice = errors.New("no device has enrolled in this folder")
+	// ErrEnrolled reports a folder in which a device has enrolled already.
+	ErrEnrolled = errors.New("a device has enrolled in this folder already")
+	// ErrNotAdmitted reports a device that may not sign in: it is PENDING, SUSPENDED, REVOKED
+	// or unknown, and the relay does not tell which.
+	ErrNotAdmitted = errors.New("the relay does not let this device in: it is not approved yet, suspended, revoked or unknown")
+	// ErrInvite reports a text that is not the token of an invite.
+	ErrInvite = errors.New("that is not the token of an invite: it has 43 letters, digits, - and _")
+	// ErrRelayURL reports an address that is not one of a relay.
+	ErrRelayURL = errors.New("a relay's address is like http://127.0.0.1:8787, without a user or a query")
+	// ErrFingerprint reports a text that is no fingerprint, and a relay that shows another one
+	// than the device's own.
+	ErrFingerprint = errors.New("that is not the fingerprint")
+	// ErrID reports a text that is not an id.
+	ErrID = errors.New("that is not an id")
+)
+
+// APIError is the relay's refusal of a request over HTTP. errors.Is finds a *wire.Error
+// of the same code in it.
+type APIError struct {
+	Status     int           // of HTTP; 3xx for a redirect, which is not followed
+	Code       wire.Code     // empty where it was no relay that answered
+	Detail     string        // for people, in the relay's words; one line
+	RetryAfter time.Duration // how long the relay asks to wait; 0: it does not say
+}
+
+func (e *APIError) Error() string {
+	switch {
+	case e.Code == "":
+		return strings.TrimSpace(fmt.Sprintf("the server answered %d %s, not as a relay does", e.Status, http.StatusText(e.Status)))
+	case e.Detail == "":
+		return "the relay answered " + string(e.Code)
+	}
+	return e.Detail + " (" + string(e.Code) + ")"
+}
+
+// Unwrap returns the refusal without what belongs to HTTP.
+func (e *APIError) Unwrap() error { return &wire.Error{Code: e.Code, Detail: e.Detail} }
+
+// Retryable reports whether the same request may succeed after a pause: when there were too
+// many (429), or the server could not answer now (5xx). After the latter it is not known
+// whether it was done.
+func (e *APIError) Retryable() bool {
+	return e.Status == http.StatusTooManyRequests || e.Status >= http.StatusInternalServerError
+}
+
+// unauthorized reports that a token was not taken.
+func unauthorized(err error) bool { return errors.Is(err, &wire.Error{Code: wire.Unauthorized}) }
 
 // CloseError says with which close frame the relay ended a connection (RELAY,
 // "Close codes").
@@ -73,8 +126,8 @@ func (e *UpgradeError) Retryable() bool {
 }
 
 // Retryable reports whether connecting again, after a pause, may succeed after err,
-// an error of Dial or of a Conn. It may not after a *CloseError or *UpgradeError that
-// says so, a server certificate that cannot be verified, and a server that does not
+// an error of Dial, of a Conn or of a Device. It may not after a *CloseError, *UpgradeError
+// or *APIError that says so, a server certificate that cannot be verified, and a server that does not
 // speak TLS where it should. Whatever else broke a connection may be gone next time.
 func Retryable(err error) bool {
 	if closed, ok := errors.AsType[*CloseError](err); ok {
@@ -82,6 +135,9 @@ func Retryable(err error) bool {
 	}
 	if upgrade, ok := errors.AsType[*UpgradeError](err); ok {
 		return upgrade.Retryable()
+	}
+	if refused, ok := errors.AsType[*APIError](err); ok {
+		return refused.Retryable()
 	}
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
 	return !unverified && !errors.Is(err, http.ErrSchemeMismatch)

@@ -92,15 +92,12 @@ func (c *templateCommand) Run(ctx context.Context, con console) error {
 	if err := checkSize(c.Size); err != nil {
 		return err
 	}
-	address, err := c.address()
+	dialer, err := c.dialer(con)
 	if err != nil {
 		return err
 	}
-	token, err := c.token(con)
-	if err != nil {
-		return err
-	}
-	conn, err := client.Dial(ctx, address, client.Options{Token: token, Direct: c.Direct})
+	defer dialer.close()
+	conn, err := dialer.dial(ctx)
 	if err != nil {
 		return err
 	}

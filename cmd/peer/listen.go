@@ -31,6 +31,7 @@ WebSocket, and when its certificate cannot be verified.
 
 Examples:
   peer listen --credential-file bob.cred
+  peer listen --home alice --room ROOM_ID
   peer listen --credential-file bob.cred --after 0 --no-follow --json`
 }
 
@@ -55,22 +56,14 @@ func (c *listenCommand) Run(ctx context.Context, con console) error {
 	if c.Timeout < 0 || c.ExitAfter < 0 {
 		return usageError{"--timeout and --exit-after are not negative"}
 	}
-	address, err := c.address()
+	dialer, err := c.dialer(con)
 	if err != nil {
 		return err
 	}
-	token, err := c.token(con)
-	if err != nil {
-		return err
-	}
+	defer dialer.close()
 	bounded, cancel := c.bound(ctx)
 	defer cancel()
-	l := &listening{
-		command: c, con: con, cursor: c.After, dial: func(ctx context.Context) (*client.Conn, error) {
-			return client.Dial(ctx, address, client.Options{Token: token, Direct: c.Direct})
-		},
-		pause: firstPause,
-	}
+	l := &listening{command: c, con: con, cursor: c.After, dialer: dialer, pause: firstPause}
 	err = l.run(bounded)
 	switch {
 	case errors.Is(err, errEnough):
@@ -124,7 +117,7 @@ var errEnough = errors.New("printed as many rows as were asked for")
 type listening struct {
 	command *listenCommand
 	con     console
-	dial    func(ctx context.Context) (*client.Conn, error)
+	dialer  *dialer
 	pause   time.Duration // the first one after a connection that worked
 
 	cursor  string // the last row of an ordered replay that was handled
@@ -142,7 +135,7 @@ func (l *listening) run(ctx context.Context) error {
 			if errors.Is(err, errEnough) || ctx.Err() != nil {
 				return err
 			}
-			if !client.Retryable(err) {
+			if !l.dialer.retryable(err) {
 				return err
 			}
 			l.lost = err
@@ -176,7 +169,7 @@ func (l *listening) wait(ctx context.Context, backoff retry.Backoff, cause error
 // connection lives through one connection. resumed says whether its replay
 // completed.
 func (l *listening) connection(ctx context.Context) (resumed bool, err error) {
-	conn, err := l.dial(ctx)
+	conn, err := l.dialer.dial(ctx)
 	if err != nil {
 		return false, err
 	}

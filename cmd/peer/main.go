@@ -1,7 +1,7 @@
-// Command peer is the client an agent or owner runs: it listens to an inbox and
-// sends envelopes.
+// Command peer is the client an agent or owner runs: it enrolls a device and keeps its
+// keys, manages devices and rooms, listens to an inbox and sends envelopes.
 //
-// This first version sends and shows raw envelopes; it encrypts nothing.
+// It sends and shows raw envelopes yet; it encrypts nothing.
 package main
 
 import (
@@ -9,11 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -27,6 +24,14 @@ const (
 )
 
 type commands struct {
+	Enroll     enrollCommand     `cmd:"" help:"Enroll a device with an invite, and show its fingerprint."`
+	Activate   activateCommand   `cmd:"" help:"Publish the keys of a device that was approved: it is active then."`
+	Status     statusCommand     `cmd:"" help:"Show the device: its state and its fingerprint."`
+	Invite     inviteCommands    `cmd:"" help:"Make and revoke invites, as an admin."`
+	Device     deviceCommands    `cmd:"" help:"Approve, suspend and revoke devices, as an admin."`
+	Room       roomCommands      `cmd:"" help:"Make rooms, and say who is in them."`
+	Credential credentialCommand `cmd:"" help:"Mint a credential of this device in a room."`
+
 	Listen   listenCommand   `cmd:"" help:"Print what arrives, and go on after a lost connection."`
 	Send     sendCommand     `cmd:"" help:"Send envelopes from a file or standard input, or test envelopes."`
 	Template templateCommand `cmd:"" help:"Print one envelope of this participant, to edit and send."`
@@ -34,7 +39,13 @@ type commands struct {
 
 const description = `The client of Peer Relay.
 
-Try it:
+Try it, as a device of your own:
+  peer enroll --home alice
+  peer activate --home alice
+  peer room create --home alice
+  peer listen --home alice --room ROOM_ID
+
+Or with a credential that somebody gave you:
   peer listen --credential-file bob.cred
   peer send   --credential-file alice.cred --count 3 --to room
   peer template --credential-file alice.cred | peer send --credential-file alice.cred`
@@ -96,7 +107,11 @@ func commandOf(parsed *kong.Context) string {
 	if parsed == nil || parsed.Selected() == nil {
 		return ""
 	}
-	return parsed.Selected().Name + " "
+	node, path := parsed.Selected(), ""
+	for ; node != nil && node.Type == kong.CommandNode; node = node.Parent {
+		path = node.Name + " " + path
+	}
+	return path
 }
 
 // usageError is wrong use that the flags' types could not catch.
@@ -113,57 +128,4 @@ func exitCode(err error, con console) int {
 		return exitUsage
 	}
 	return exitFailed
-}
-
-// connection is the flags every command has.
-type connection struct {
-	URL            string `default:"ws://127.0.0.1:8787/v1/relay" env:"PEER_URL" help:"The relay's WebSocket address."`
-	CredentialFile string `type:"path" env:"PEER_CREDENTIAL_FILE" placeholder:"FILE" help:"File that holds the credential; - is standard input."`
-	Credential     string `env:"PEER_CREDENTIAL" placeholder:"TOKEN" help:"The credential itself. Others on this machine can see command lines: prefer the file or the environment."`
-	Direct         bool   `help:"Ask for a development connection; the credential must be of that kind."`
-}
-
-// relayPath is where a relay answers; an address without a path means it.
-const relayPath = "/v1/relay"
-
-// address is the whole WebSocket address.
-func (c connection) address() (string, error) {
-	parsed, err := url.Parse(c.URL)
-	if err != nil || parsed.Host == "" || !slices.Contains([]string{"ws", "wss", "http", "https"}, parsed.Scheme) {
-		return "", usageError{fmt.Sprintf("--url %q is not a WebSocket address such as ws://127.0.0.1:8787%s", c.URL, relayPath)}
-	}
-	if parsed.Path == "" || parsed.Path == "/" {
-		parsed.Path = relayPath
-	}
-	return parsed.String(), nil
-}
-
-// maxCredential bounds a credential file; a token has 43 characters.
-const maxCredential = 4096
-
-func (c connection) token(con console) (string, error) {
-	if c.CredentialFile == "" {
-		if c.Credential == "" {
-			return "", usageError{"a credential is needed: --credential-file FILE or PEER_CREDENTIAL"}
-		}
-		return strings.TrimSpace(c.Credential), nil
-	}
-	in := con.in
-	if c.CredentialFile != "-" {
-		file, err := os.Open(c.CredentialFile)
-		if err != nil {
-			return "", fmt.Errorf("read the credential: %w", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	text, err := io.ReadAll(io.LimitReader(in, maxCredential))
-	if err != nil {
-		return "", fmt.Errorf("read the credential: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", fmt.Errorf("%s holds no credential", c.CredentialFile)
-	}
-	return token, nil
 }

@@ -42,6 +42,7 @@ refused or got no answer.
 
 Examples:
   peer send --credential-file alice.cred --count 10 --to room --json
+  peer send --home alice --room ROOM_ID --count 3
   peer send --credential-file alice.cred envelopes.jsonl`
 }
 
@@ -72,15 +73,12 @@ func (c *sendCommand) Run(ctx context.Context, con console) error {
 		return err
 	}
 	defer closeInput()
-	address, err := c.address()
+	dialer, err := c.dialer(con)
 	if err != nil {
 		return err
 	}
-	token, err := c.token(con)
-	if err != nil {
-		return err
-	}
-	conn, err := client.Dial(ctx, address, client.Options{Token: token, Direct: c.Direct})
+	defer dialer.close()
+	conn, err := dialer.dial(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/peerrelay/peerrelay/client"
+)
+
+// enrollCommand makes a device.
+type enrollCommand struct {
+	deviceCommand
+	URL        string        `default:"http://127.0.0.1:8787" env:"PEER_URL" help:"The relay's address."`
+	InviteFile string        `type:"path" placeholder:"FILE" help:"File that holds the invite's token; by default it is read from standard input."`
+	Label      string        `placeholder:"TEXT" help:"What admins read of the device, at most 128 characters; by default the machine's name."`
+	Agent      bool          `help:"It is the device of an agent, not of a person."`
+	Wait       bool          `help:"Wait until an admin has approved the device, and activate it."`
+	Timeout    time.Duration `default:"10m" help:"How long to wait for the approval."`
+}
+
+// Help is kong's long text of the command.
+func (*enrollCommand) Help() string {
+	return `Makes the keys of a new device, enrolls it with an invite, and shows its fingerprint. Unless the invite is an admin's, an
+admin then compares that fingerprint with the one the relay shows, and approves the device. The token is never an argument:
+others on this machine can see command lines.
+
+Examples:
+  peer enroll --home alice --label "Alice's laptop"
+  peer enroll --home robot --agent --invite-file robot.invite --wait`
+}
+
+// enrolled is what is printed of a device.
+type enrolled struct {
+	DeviceID    string             `json:"device_id"`
+	Relay       string             `json:"relay"`
+	Kind        client.DeviceKind  `json:"kind"`
+	Label       string             `json:"label"`
+	State       client.DeviceState `json:"state"`
+	Fingerprint string             `json:"fingerprint"` // of the keys in the folder
+	Admin       *bool              `json:"admin,omitempty"`
+}
+
+func describeDevice(d *client.Device) enrolled {
+	return enrolled{
+		DeviceID: d.ID(), Relay: d.RelayURL(), Kind: d.Kind(), Label: d.Label(), State: d.LastState(), Fingerprint: d.Fingerprint(),
+	}
+}
+
+// Run enrolls.
+func (c *enrollCommand) Run(ctx context.Context, con console) error {
+	if c.Timeout <= 0 {
+		return usageError{"--timeout is positive"}
+	}
+	dir, err := c.dir()
+	if err != nil {
+		return err
+	}
+	token, err := secret(con, c.InviteFile, "invite's token")
+	if err != nil {
+		return err
+	}
+	warnOfClear(con, c.URL)
+	device, err := client.EnrollDevice(ctx, dir, client.Enrollment{
+		RelayURL: c.URL, Invite: token, Kind: c.kind(), Label: c.label(),
+	}, client.DeviceOptions{})
+	if errors.Is(err, client.ErrRelayURL) {
+		return usageError{"--url: " + err.Error()}
+	}
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	if c.Wait {
+		con.notef("its fingerprint is %s; waiting until an admin approves it", device.Fingerprint())
+		if err := activate(ctx, device, c.Timeout); err != nil {
+			return err
+		}
+	}
+	return c.show(con, describeDevice(device), func(w io.Writer) { c.tell(w, device) })
+}
+
+func (c *enrollCommand) kind() client.DeviceKind {
+	if c.Agent {
+		return client.KindAgent
+	}
+	return client.KindHuman
+}
+
+func (c *enrollCommand) label() string {
+	if c.Label != "" {
+		return c.Label
+	}
+	if name, err := os.Hostname(); err == nil && name != "" {
+		return name
+	}
+	return "peer"
+}
+
+func (c *enrollCommand) tell(w io.Writer, d *client.Device) {
+	fmt.Fprintf(w, "Device %s is enrolled, and %s. Its fingerprint:\n\n  %s\n", d.ID(), d.LastState(), d.Fingerprint())
+	switch d.LastState() {
+	case client.DeviceActive:
+		c.next(w, "room list")
+	case client.DeviceApproved:
+		c.next(w, "activate")
+	default:
+		fmt.Fprint(w, "\nTell an admin of the relay, by a way that others cannot change: it has to be the one the relay shows there.\n")
+		c.next(w, "activate --wait")
+	}
+}
+
+// activateCommand ends an enrollment.
+type activateCommand struct {
+	deviceCommand
+	Wait    bool          `help:"Wait until an admin has approved the device."`
+	Timeout time.Duration `default:"10m" help:"How long to wait for the approval."`
+}
+
+// Help is kong's long text of the command.
+func (*activateCommand) Help() string {
+	return `Signs in and publishes the device's keys: from then on it can be in rooms. Activating again is no error.
+
+Examples:
+  peer activate --home alice
+  peer activate --home robot --wait`
+}
+
+// Run activates.
+func (c *activateCommand) Run(ctx context.Context, con console) error {
+	if c.Timeout <= 0 {
+		return usageError{"--timeout is positive"}
+	}
+	return c.as(con, func(d *client.Device) error {
+		wait := time.Duration(0)
+		if c.Wait {
+			wait = c.Timeout
+		}
+		if err := activate(ctx, d, wait); err != nil {
+			return err
+		}
+		return c.show(con, describeDevice(d), func(w io.Writer) {
+			fmt.Fprintf(w, "Device %s is active.\n", d.ID())
+			c.next(w, "room list")
+		})
+	})
+}
+
+// activate publishes the device's keys, for so long again until it is approved.
+func activate(ctx context.Context, d *client.Device, wait time.Duration) error {
+	if wait > 0 {
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		err := d.AwaitApproval(waiting)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return fmt.Errorf("device %s was not approved within %s; peer activate --wait goes on waiting", d.ID(), wait)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := d.PublishKeys(ctx)
+	if errors.Is(err, client.ErrNotAdmitted) && d.LastState() == client.DevicePending {
+		return fmt.Errorf("device %s is not approved yet: an admin compares its fingerprint, %s, and approves it", d.ID(), d.Fingerprint())
+	}
+	return err
+}
+
+// statusCommand shows the device.
+type statusCommand struct {
+	deviceCommand
+}
+
+// Help is kong's long text of the command.
+func (*statusCommand) Help() string {
+	return `Shows the device in the folder: its id, the fingerprint of its own keys, and its state. A relay does not tell a device that may not
+sign in why; the state is then the last known one, or SUSPENDED_OR_REVOKED where the device was active before.
+
+Example:
+  peer status --home alice --json`
+}
+
+// suspendedOrRevoked is what is known of a device that was active and may not sign in.
+const suspendedOrRevoked client.DeviceState = "SUSPENDED_OR_REVOKED"
+
+// Run shows it.
+func (c *statusCommand) Run(ctx context.Context, con console) error {
+	return c.as(con, func(d *client.Device) error {
+		said := describeDevice(d)
+		switch info, err := d.Info(ctx); {
+		case err == nil:
+			said.State, said.Admin = info.State, &info.Admin
+		case !errors.Is(err, client.ErrNotAdmitted):
+			return err
+		case said.State == client.DeviceActive:
+			said.State = suspendedOrRevoked
+		}
+		return c.show(con, said, func(w io.Writer) { c.tell(w, said) })
+	})
+}
+
+func (c *statusCommand) tell(w io.Writer, said enrolled) {
+	who := string(said.Kind)
+	if said.Admin != nil && *said.Admin {
+		who += ", admin"
+	}
+	fmt.Fprintf(w, "Device       %s (%s)\nLabel        %s\nRelay        %s\nState        %s\nFingerprint  %s\n",
+		said.DeviceID, who, said.Label, said.Relay, said.State, said.Fingerprint)
+	if said.State == client.DevicePending {
+		c.next(w, "activate --wait")
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/peerrelay/peerrelay/client"
+)
+
+// home is the flag that names a device.
+type home struct {
+	Home string `type:"path" env:"PEER_HOME" placeholder:"DIR" help:"Folder that keeps the device and its keys; by default one in your configuration folder."`
+}
+
+// dir is the device's folder.
+func (h home) dir() (string, error) {
+	if h.Home != "" {
+		return h.Home, nil
+	}
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return "", usageError{"--home DIR or PEER_HOME is needed: there is no configuration folder"}
+	}
+	return filepath.Join(config, "peerrelay"), nil
+}
+
+// flag is how commands that are shown name this device; empty where it is the usual one.
+func (h home) flag() string {
+	if h.Home == "" || os.Getenv("PEER_HOME") != "" {
+		return ""
+	}
+	working, err := os.Getwd()
+	if err != nil {
+		return " --home " + quote(h.Home)
+	}
+	if short, err := filepath.Rel(working, h.Home); err == nil && !strings.HasPrefix(short, "..") {
+		return " --home " + quote(short)
+	}
+	return " --home " + quote(h.Home)
+}
+
+// quote makes one word of text for a shell.
+func quote(text string) string {
+	if text != "" && !strings.ContainsAny(text, " \t\n\"'\\$`&|;<>()*?[]{}~#!") {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// open opens the device that enrolled in the folder.
+func (h home) open(con console) (*client.Device, error) {
+	dir, err := h.dir()
+	if err != nil {
+		return nil, err
+	}
+	device, err := client.OpenDevice(dir, client.DeviceOptions{})
+	if errors.Is(err, client.ErrNoDevice) {
+		return nil, fmt.Errorf("%w: enroll one with peer enroll%s", err, h.flag())
+	}
+	if err == nil {
+		warnOfClear(con, device.RelayURL())
+	}
+	return device, err
+}
+
+// warnOfClear says so where tokens go over a network unencrypted.
+func warnOfClear(con console, relay string) {
+	parsed, err := url.Parse(relay)
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "ws" {
+		return
+	}
+	address, err := netip.ParseAddr(parsed.Hostname())
+	if parsed.Hostname() != "localhost" && (err != nil || !address.IsLoopback()) {
+		con.notef("warning: tokens go to %s unencrypted; use https", parsed.Host)
+	}
+}
+
+// deviceCommand is the flags of a command that acts as a device.
+type deviceCommand struct {
+	home
+	JSON bool `help:"Print one JSON object."`
+}
+
+// as runs do with the device.
+func (c deviceCommand) as(con console, do func(d *client.Device) error) error {
+	device, err := c.open(con)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	return c.explain(do(device))
+}
+
+// explain adds what to do about a refusal.
+func (h home) explain(err error) error {
+	if errors.Is(err, client.ErrID) {
+		return usageError{err.Error()}
+	}
+	return err
+}
+
+// show prints a result: one JSON object, or text for people.
+func (c deviceCommand) show(con console, result any, text func(w io.Writer)) error {
+	if c.JSON {
+		return json.NewEncoder(con.out).Encode(result)
+	}
+	var out strings.Builder
+	text(&out)
+	_, err := io.WriteString(con.out, out.String())
+	return err
+}
+
+// next prints what to type now.
+func (h home) next(w io.Writer, commands ...string) {
+	fmt.Fprint(w, "\nNext:\n")
+	for _, command := range commands {
+		name, rest, _ := strings.Cut(command, " --")
+		if rest != "" {
+			rest = " --" + rest
+		}
+		fmt.Fprintf(w, "  peer %s%s%s\n", name, h.flag(), rest)
+	}
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
