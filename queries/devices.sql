@@ -26,13 +26,15 @@ WHERE tenant_id = @tenant_id AND (created_at, id) > (@after_time::timestamptz, @
   AND (@state::text = '' OR state = @state)
 ORDER BY created_at, id LIMIT @page;
 
--- name: DeviceLock :one
--- Keeps the device's state as it is until the transaction ends.
-SELECT state FROM devices WHERE tenant_id = @tenant_id AND id = @id FOR SHARE;
+-- name: DevicesHold :many
+-- Keeps these devices as they are until the transaction ends.
+SELECT id, state, kind, admin FROM devices
+WHERE tenant_id = @tenant_id AND id = ANY(@ids::uuid[])
+ORDER BY id FOR SHARE;
 
 -- name: DevicesLock :many
 -- Makes changes of these devices follow one another, and whoever relies on their state
--- (DeviceLock) wait. Locks are taken in the order devices, rooms, participants, credentials;
+-- (DevicesHold) wait. Locks are taken in the order devices, rooms, participants, credentials;
 -- several of a kind in the order of their ids.
 SELECT id, state, admin, fingerprint FROM devices
 WHERE tenant_id = @tenant_id AND id = ANY(@ids::uuid[])

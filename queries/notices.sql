@@ -26,7 +26,7 @@ WITH decided AS (
         WHEN NOT EXISTS (
             SELECT FROM sender_generations g
             WHERE g.tenant_id = @tenant_id AND g.room_id = @room_id
-              AND g.participant_id = @sender_id AND g.gen = @gen
+              AND g.participant_id = @sender_id AND g.gen = @gen AND g.gen >= p.first_gen
         ) THEN 'unknown_generation'
         WHEN @sent_at::timestamptz < statement_timestamp() - make_interval(secs => @skew_seconds::double precision)
           OR @sent_at::timestamptz > statement_timestamp() + make_interval(secs => @skew_seconds::double precision)

@@ -22,12 +22,6 @@ WHERE r.tenant_id = @tenant_id AND r.id = @id
   AND t.machine = 'room' AND t.from_state = r.state AND t.event = @event
 RETURNING r.state, r.version;
 
--- name: RoomTouch :one
--- A change of the roster that leaves the state as it is.
-UPDATE rooms SET version = version + 1
-WHERE tenant_id = @tenant_id AND id = @id
-RETURNING version;
-
 -- name: RoomVersions :many
 SELECT id, version FROM rooms
 WHERE tenant_id = @tenant_id AND id = ANY(@ids::uuid[]);
@@ -56,11 +50,60 @@ WHERE r.tenant_id = @tenant_id AND r.id IN (
 ORDER BY r.id FOR UPDATE;
 
 -- name: RoomsLoseMember :many
--- A member of each of these rooms is gone. An encrypted one moves as the state machine
--- says, where it says something; every one has changed.
+-- A member of each of these rooms, which are locked, is gone. An encrypted one moves as the
+-- state machine says, where it says something: those who stay have to change keys; where
+-- nobody stays, or nobody who left is in the MLS group, there is nothing to change. Every
+-- room has changed.
 UPDATE rooms r SET version = r.version + 1,
-       state = coalesce((SELECT t.to_state FROM state_transition t
-                         WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'member_removed'
-                           AND r.scheme <> 'none'), r.state)
+       activated = r.activated AND r.scheme <> 'double_ratchet',
+       state = coalesce((
+           SELECT t.to_state FROM state_transition t
+           WHERE t.machine = 'room' AND t.from_state = r.state AND r.scheme <> 'none'
+             AND t.event = CASE WHEN EXISTS (
+                     SELECT FROM participants p
+                     WHERE p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL
+                 ) AND (r.scheme <> 'mls' OR EXISTS (
+                     SELECT FROM participants p
+                     WHERE p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NOT NULL
+                       AND p.mls_since IS NOT NULL)
+                 ) THEN 'member_removed' ELSE 'rekey_complete' END), r.state)
 WHERE r.tenant_id = @tenant_id AND r.id = ANY(@ids::uuid[])
+RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at,
+          EXISTS (SELECT FROM participants p
+                  WHERE p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL) AS occupied;
+
+-- name: RoomReset :one
+-- All encryption state begins anew; no row where the room has none to begin with. The next
+-- commit makes an MLS group for those who are in the room: nobody's removal is pending.
+UPDATE rooms r SET version = r.version + 1, activated = false,
+       state = coalesce((
+           SELECT t.to_state FROM state_transition t
+           WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'rekey_complete'
+             AND r.scheme = 'mls'), r.state)
+WHERE r.tenant_id = @tenant_id AND r.id = @id
+  AND r.state IN ('ACTIVE', 'REKEYING') AND r.scheme <> 'none'
 RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at;
+
+-- name: RoomActivate :exec
+-- The owner of a direct room writes first. In one of the double ratchet that begins a new
+-- session, whose keys nobody has who left.
+UPDATE rooms r SET version = r.version + 1, activated = true,
+       state = coalesce((
+           SELECT t.to_state FROM state_transition t
+           WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'rekey_complete'
+             AND r.scheme = 'double_ratchet'), r.state)
+WHERE r.tenant_id = @tenant_id AND r.id = @id AND r.kind = 'direct' AND NOT r.activated;
+
+-- name: RoomPage :many
+SELECT tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
+FROM rooms
+WHERE tenant_id = @tenant_id AND id > @after
+ORDER BY id LIMIT @page;
+
+-- name: RoomPageOfDevice :many
+-- The rooms that the device is in.
+SELECT r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at
+FROM rooms r
+JOIN participants p ON p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL
+WHERE r.tenant_id = @tenant_id AND p.device_id = @device_id AND r.id > @after
+ORDER BY r.id LIMIT @page;

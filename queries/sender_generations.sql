@@ -1,6 +1,7 @@
 -- name: GenerationAllocate :one
--- No row: the room or the participant is not there. The participant is held
--- (ParticipantHold), so that no other call takes the same gen.
+-- No row: the room or the participant is not there. The room is held (RoomHold), so that
+-- no other call takes the same gen and nobody joins or leaves. "rekeyed" is the room's
+-- version where it waited for nobody else, or 0.
 WITH decided AS (
     SELECT CASE
         WHEN r.state = 'ARCHIVED' THEN 'archived'
@@ -15,20 +16,32 @@ WITH decided AS (
           AND k.participant_id = p.id AND k.kid = @kid::bytea
     WHERE p.tenant_id = @tenant_id AND p.room_id = @room_id
       AND p.id = @participant_id AND p.left_at IS NULL
+), counted AS (
+    UPDATE participants p SET last_gen = p.last_gen + 1
+    FROM decided
+    WHERE decided.verdict = 'new' AND p.tenant_id = @tenant_id AND p.id = @participant_id
+    RETURNING p.last_gen
 ), stored AS (
     INSERT INTO sender_generations (tenant_id, room_id, participant_id, gen, kid, session_key)
-    SELECT @tenant_id::uuid, @room_id::uuid, @participant_id::uuid,
-           1 + coalesce((SELECT max(g.gen) FROM sender_generations g
-                         WHERE g.tenant_id = @tenant_id AND g.room_id = @room_id
-                           AND g.participant_id = @participant_id), 0),
-           @kid::bytea, @session_key::bytea
-    FROM decided WHERE decided.verdict = 'new'
+    SELECT @tenant_id::uuid, @room_id::uuid, @participant_id::uuid, counted.last_gen, @kid::bytea, @session_key::bytea
+    FROM counted
     RETURNING gen, allocated_at
+), rekeyed AS (
+    UPDATE rooms r SET version = r.version + 1, state = t.to_state
+    FROM decided, state_transition t
+    WHERE decided.verdict = 'new' AND r.tenant_id = @tenant_id AND r.id = @room_id AND r.scheme = 'sender_keys'
+      AND t.machine = 'room' AND t.from_state = r.state AND t.event = 'rekey_complete'
+      AND NOT EXISTS (
+          SELECT FROM participants o
+          WHERE o.tenant_id = @tenant_id AND o.room_id = @room_id AND o.left_at IS NULL
+            AND o.id <> @participant_id AND o.last_gen > 0 AND o.first_gen > o.last_gen)
+    RETURNING r.version
 )
 SELECT d.verdict::text AS verdict,
        coalesce(s.gen, d.gen, 0)::bigint AS gen,
-       coalesce(s.allocated_at, d.allocated_at, now())::timestamptz AS allocated_at
-FROM decided d LEFT JOIN stored s ON true;
+       coalesce(s.allocated_at, d.allocated_at, now())::timestamptz AS allocated_at,
+       coalesce(k.version, 0)::bigint AS rekeyed
+FROM decided d LEFT JOIN stored s ON true LEFT JOIN rekeyed k ON true;
 
 -- name: GenerationsCurrent :many
 -- The newest of each current participant that has one.

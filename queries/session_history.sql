@@ -1,6 +1,7 @@
 -- name: HistoryInsert :one
 -- Stores the rows whose sender is a current member of an unarchived room, which fit the
--- room's scheme and, messages of an MLS room, the epoch of its group, and whose id is new
+-- room's scheme and, messages, its keys (the epoch of its MLS group, the sender's
+-- generations that are not retired) and a direct room that is activated, and whose id is new
 -- in the room. "stored" counts them; where that is fewer than were sent, rooms and ids
 -- name them. The keys of one call are distinct, and their rooms are held (RoomsSerialize).
 WITH stored AS (
@@ -15,9 +16,12 @@ WITH stored AS (
     ) m
     -- Scalar subqueries, so that every row is looked up by key whatever the planner
     -- believes of the tables' sizes.
-    WHERE (SELECT p.room_id = m.room_id AND p.left_at IS NULL FROM participants p
+    WHERE (SELECT p.room_id = m.room_id AND p.left_at IS NULL
+                  AND (p.first_gen = 0 OR m.kind <> 'message' OR m.gen BETWEEN p.first_gen AND p.last_gen)
+           FROM participants p
            WHERE p.tenant_id = @tenant_id AND p.id = m.sender_id)
       AND (SELECT r.state <> 'ARCHIVED'
+                  AND (r.kind <> 'direct' OR r.activated OR m.kind <> 'message')
                   AND scheme_takes(r.scheme, m.kind, m.kid IS NOT NULL, m.enc, m.hdr)
                   AND (r.scheme <> 'mls' OR (@mls::boolean AND (
                        m.kind <> 'message'
@@ -39,7 +43,9 @@ SELECT @tenant_id::uuid, @room_id::uuid, @message_id::text, @sender_id::uuid,
 FROM participants p
 -- "IS TRUE" keeps the planner from an index that begins with the room.
 WHERE p.tenant_id = @tenant_id AND p.id = @sender_id AND (p.room_id = @room_id) IS TRUE AND p.left_at IS NULL
+  AND (p.first_gen = 0 OR @kind <> 'message' OR @gen BETWEEN p.first_gen AND p.last_gen)
   AND (SELECT r.state <> 'ARCHIVED'
+              AND (r.kind <> 'direct' OR r.activated OR @kind <> 'message')
               AND scheme_takes(r.scheme, @kind, @kid IS NOT NULL, @enc::boolean, @hdr::boolean)
               AND (r.scheme <> 'mls' OR (@mls::boolean AND (
                    @kind <> 'message'
@@ -58,7 +64,12 @@ SELECT (r.id IS NOT NULL)::boolean AS room_known,
        coalesce(r.scheme = 'mls', false)::boolean AS mls,
        coalesce(scheme_takes(r.scheme, m.kind, m.kid IS NOT NULL, m.enc, m.hdr), false)::boolean AS fits,
        coalesce(r.state = 'REKEYING', false)::boolean AS rekeying,
-       g.epoch AS epoch
+       coalesce(g.epoch, 0)::bigint AS epoch,
+       (g.group_id IS NOT NULL)::boolean AS grouped,
+       coalesce(p.first_gen, 0)::bigint AS first_gen,
+       coalesce(p.last_gen, 0)::bigint AS last_gen,
+       coalesce(r.kind = 'direct' AND NOT r.activated, false)::boolean AS dormant,
+       coalesce(p.role = 'agent', false)::boolean AS agent
 FROM (
     SELECT generate_subscripts(@message_ids::text[], 1) AS n,
            unnest(@room_ids::uuid[]) AS room_id, unnest(@message_ids::text[]) AS message_id,

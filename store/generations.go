@@ -28,6 +28,10 @@ type Generation struct {
 	SessionKey  []byte
 	AllocatedAt time.Time
 	Again       bool // AllocateGeneration: it was allocated by an earlier call
+	// Rekeyed says of AllocateGeneration that the room was REKEYING, waited for nobody else and
+	// is ACTIVE with this, in version RoomVersion (else 0).
+	Rekeyed     bool
+	RoomVersion int64
 }
 
 // Generations allocates sender generations.
@@ -35,7 +39,10 @@ type Generations interface {
 	// AllocateGeneration returns the next gen of the participant, or, for a kid it has
 	// published before with the same key, the gen of then. ErrConflict for that kid with
 	// another key or an archived room; ErrForbidden for a viewer; ErrNotFound for the room
-	// or a participant who is not a current one; ErrInvalid for the key.
+	// or a participant who is not a current one; ErrInvalid for the key. A gen of then may be
+	// retired (see Rooms); a new one never is. The first allocation after which no participant
+	// who had a generation waits for a new one moves a REKEYING room of sender keys to ACTIVE,
+	// in the same transaction.
 	AllocateGeneration(ctx context.Context, g NewGeneration) (Generation, error)
 	// CurrentGenerations returns the newest generation of each current participant that
 	// has one. ErrNotFound: no such room.

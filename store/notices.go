@@ -46,14 +46,15 @@ type NoticeWriter interface {
 	// holds RuleMessageSend and RuleAlertEmit.
 	//
 	// The refusals, in the order they are looked for, each of which proves that this call
-	// stored nothing. ErrNotFound for the room, ErrConflict for an archived room,
+	// stored nothing. ErrNotFound for the room, a *wire.Error with RoomIsArchived,
 	// ErrNotFound for a sender who is not a current participant; then, each a *wire.Error:
 	// NoticeNotPermitted (a right or the role is missing), InvalidEnvelope (a shape that
 	// notices do not have: id, bytes, no expires_at, gen), NoticeDuplicate (the same bytes
 	// of the same sender are stored), NoticeIDConflict (the id is stored otherwise),
-	// NoticeInvalidGen (a gen this sender never allocated in this room), NoticeStale (ts
-	// off by more than NoticeSkew, expired by now or by ts, or a lifetime over
-	// NoticeLifetime), NoticeCap. On any other error the notice may be stored.
+	// NoticeInvalidGen (a gen this sender never allocated in this room, or one that is
+	// retired, see Rooms), NoticeStale (ts off by more than NoticeSkew, expired by now or by
+	// ts, or a lifetime over NoticeLifetime), NoticeCap. On any other error the notice may be
+	// stored.
 	AppendNotice(ctx context.Context, n Notice) error
 }
 

@@ -8,8 +8,8 @@ import (
 
 // Rooms is what devices do with rooms (STATE, "Room Lifecycle"). Who acts is by: uuid.Nil
 // is the operator, who may do everything; else an ACTIVE device of the tenant (ErrForbidden).
-// A room's owners and the tenant's admin devices manage it; a member who is neither is
-// ErrForbidden, and for any other device the room is ErrNotFound.
+// A room's owners and the tenant's admin devices manage it, while they are ACTIVE; a member
+// who is neither is ErrForbidden, and for any other device the room is ErrNotFound.
 //
 // Every change raises the room's version and puts into the outbox, in the same
 // transaction, what members are told (wire.RoomEvent): RoomJoined; MemberRemoved, and
@@ -19,7 +19,8 @@ import (
 // who stay use keys that the one who left does not know:
 //   - sender_keys: each participant's generations of before are retired. The room is ACTIVE
 //     again when everybody who had one has allocated a new one.
-//   - mls: until a commit is accepted that removes everybody who left the group.
+//   - mls: until a commit is accepted that removes everybody who left the group. Somebody
+//     who was never in it knows no keys, and is no reason to change them.
 //   - double_ratchet: the room is not activated any more, until the owner writes again.
 //
 // A room that nobody is in has no keys: it is ACTIVE, and its MLS group is over.

@@ -45,7 +45,7 @@ type History interface {
 	// notice, an id that is not 1 to 128 printable ASCII characters, no bytes or more
 	// than wire.MaxMessage): a *wire.Error with MalformedRequest. Refused without being
 	// stored, too: ErrNotFound for a room the tenant does not have or a sender who is
-	// not a current participant of it, ErrConflict for an archived room.
+	// not a current participant of it, a *wire.Error with RoomIsArchived.
 	//
 	// What does not fit the room's scheme is refused with the codes of RELAY ("When the
 	// API refuses the store"): MLSSchemeDisabled in an MLS room while MLS is off;
@@ -81,7 +81,7 @@ type NewParticipant struct {
 	Room   uuid.UUID
 	Device uuid.UUID
 	Role   Role
-	// By is the device that adds it (see Rooms); zero: the operator.
+	// By is the device that adds it and manages the room (see Rooms); zero: the operator.
 	By uuid.UUID
 }
 
@@ -101,17 +101,20 @@ type Operator interface {
 	// FindParticipant: ErrNotFound; a removed participant is not found.
 	FindParticipant(ctx context.Context, tenant, participant uuid.UUID) (Participant, error)
 
-	// AddParticipant: ErrInvalid for the role; ErrNotFound for the room or device;
-	// ErrConflict for a device that is not ACTIVE, is already in the room, an archived
-	// room, a full room (MaxParticipants) or a direct room, which takes one owner or
-	// controller and one agent, that has its two participants or that role. The first
-	// participant makes a CREATED room ACTIVE. A device that was removed may be added
-	// again, as another participant.
+	// AddParticipant: ErrInvalid for the role; ErrForbidden for who asks (see Rooms);
+	// ErrNotFound for the room or device; ErrConflict for a device that is not ACTIVE, is
+	// already in the room, or is not of the kind that the role is for (owner and controller are
+	// human devices, agents agent devices, viewers either), an archived room, a full room
+	// (MaxParticipants) or a direct room, which takes one owner or controller and one agent,
+	// that has its two participants or that role. The first participant makes a CREATED room
+	// ACTIVE. A device that was removed may be added again, as another participant. RoomJoined
+	// tells everybody in the room.
 	AddParticipant(ctx context.Context, p NewParticipant) (Participant, error)
 	// RemoveParticipant ends the membership and every credential of it; the returned
 	// room has the new version, and is REKEYING where its members have to change keys (see
-	// Rooms). by is the device that asks, uuid.Nil the operator. ErrNotFound when it is not a
-	// current participant of that room.
+	// Rooms). by is the device that asks, uuid.Nil the operator; its own participant it may
+	// remove in any role, and the last owner may leave: admins manage the room then.
+	// ErrNotFound when it is not a current participant of that room.
 	RemoveParticipant(ctx context.Context, tenant, room, participant, by uuid.UUID) (Room, error)
 
 	// MintCredential stores a credential for a current participant of an ACTIVE device:

@@ -53,7 +53,7 @@ type TraceWriter interface {
 	// a sender who is the recipient, more than MaxTraceFiles files or more than one
 	// declared, a file outside the bounds of a file header): a *wire.Error with
 	// MalformedRequest. ErrNotFound for a room the tenant does not have, or a sender or
-	// recipient who is not a current participant of it; ErrConflict for an archived room.
+	// recipient who is not a current participant of it; a *wire.Error with RoomIsArchived.
 	// On any other error the trace may or may not be stored, and the same call again
 	// finds out. Concurrent calls share commits, as those of History do.
 	AppendTrace(ctx context.Context, t Trace) (Appended, error)

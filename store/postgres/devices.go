@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -216,12 +215,10 @@ func (s *Store) strip(ctx context.Context, db sqlcgen.DBTX, tenant, device uuid.
 	if err != nil {
 		return change, err
 	}
-	rooms := make([]uuid.UUID, 0, len(left))
 	for _, member := range left {
 		change.Participants = append(change.Participants, member.ID)
-		rooms = append(rooms, member.RoomID)
 	}
-	if change.Rooms, err = s.loseMember(ctx, db, tenant, rooms); err != nil {
+	if change.Rooms, err = s.loseMembers(ctx, db, tenant, left); err != nil {
 		return change, err
 	}
 	if change.Credentials, err = s.q.CredentialsRevokeOfParticipants(ctx, db, tenant, change.Participants); err != nil {
@@ -234,19 +231,6 @@ func (s *Store) strip(ctx context.Context, db sqlcgen.DBTX, tenant, device uuid.
 		return change, err
 	}
 	return change, s.q.InvitesRevokeOfDevice(ctx, db, tenant, optionalID(device))
-}
-
-func (s *Store) loseMember(ctx context.Context, db sqlcgen.DBTX, tenant uuid.UUID, ids []uuid.UUID) ([]store.Room, error) {
-	rows, err := s.q.RoomsLoseMember(ctx, db, tenant, ids)
-	if err != nil {
-		return nil, err
-	}
-	rooms := make([]store.Room, 0, len(rows))
-	for _, row := range rows {
-		rooms = append(rooms, roomOf(sqlcgen.RoomByIDRow(row)))
-	}
-	slices.SortFunc(rooms, func(a, b store.Room) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	return rooms, nil
 }
 
 func deviceOf(row sqlcgen.Device) store.Device {

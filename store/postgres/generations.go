@@ -21,14 +21,14 @@ var generationVerdicts = map[string]error{
 	"other_key": fmt.Errorf("the kid stands for another key: %w", store.ErrConflict),
 }
 
-// AllocateGeneration implements store.Generations. The allocations of one participant
-// follow one another.
+// AllocateGeneration implements store.Generations. The allocations in one room follow one
+// another, and so do they and its changes.
 func (s *Store) AllocateGeneration(ctx context.Context, g store.NewGeneration) (store.Generation, error) {
 	if len(g.SessionKey) == 0 || len(g.SessionKey) > store.MaxSessionKey {
 		return store.Generation{}, fmt.Errorf("allocate generation: session key of %d bytes: %w", len(g.SessionKey), store.ErrInvalid)
 	}
 	var row sqlcgen.GenerationAllocateRow
-	who := asService(g.Tenant).holdingParticipant(g.Tenant, g.Room, g.Participant)
+	who := asService(g.Tenant).holdingRoom(g.Tenant, g.Room)
 	err := s.call(ctx, "allocate generation", who, func(ctx context.Context, db sqlcgen.DBTX) (err error) {
 		row, err = s.q.GenerationAllocate(ctx, db, sqlcgen.GenerationAllocateParams{
 			TenantID: g.Tenant, RoomID: g.Room, ParticipantID: g.Participant, KID: g.KID[:], SessionKey: g.SessionKey,
@@ -48,6 +48,7 @@ func (s *Store) AllocateGeneration(ctx context.Context, g store.NewGeneration) (
 	return store.Generation{
 		Participant: g.Participant, Gen: uint64(row.Gen), KID: g.KID, SessionKey: bytes.Clone(g.SessionKey),
 		AllocatedAt: row.AllocatedAt.UTC(), Again: row.Verdict == "known",
+		Rekeyed: row.Rekeyed > 0, RoomVersion: row.Rekeyed,
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -18,6 +19,9 @@ func (s *Store) AppendMessage(ctx context.Context, m store.Message) (store.Appen
 	v := verdict{err: checkMessage(m)}
 	if v.err == nil {
 		v = s.history.append(ctx, m)
+	}
+	if errors.Is(v.err, errDormant) {
+		v = s.appendFirst(ctx, m)
 	}
 	s.history.metrics.count(v)
 	if v.err != nil {
@@ -60,12 +64,24 @@ func (historyTable) size(m *store.Message) int         { return len(m.Bytes) }
 
 // queueOne's parameters are in the order of the generated method.
 func (t historyTable) queueOne(batch *pgx.Batch, m *store.Message) {
-	var kid []byte // NULL
-	if m.KID != "" {
-		kid = []byte(m.KID)
-	}
 	batch.Queue(sqlcgen.HistoryInsertOne,
-		m.Tenant, m.Room, m.ID, m.Sender, m.Kind.String(), int64(m.Gen), kid, m.Bytes, m.Enc != "", m.Hdr, t.store.cfg.MLS)
+		m.Tenant, m.Room, m.ID, m.Sender, m.Kind.String(), int64(m.Gen), kidOf(m), m.Bytes, m.Enc != "", m.Hdr, t.store.cfg.MLS)
+}
+
+// rowOf is what queueOne sends.
+func (t historyTable) rowOf(m *store.Message) sqlcgen.HistoryInsertOneParams {
+	return sqlcgen.HistoryInsertOneParams{
+		TenantID: m.Tenant, RoomID: m.Room, MessageID: m.ID, SenderID: m.Sender, Kind: m.Kind.String(), Gen: int64(m.Gen),
+		KID: kidOf(m), Envelope: m.Bytes, Enc: m.Enc != "", Hdr: m.Hdr, Mls: t.store.cfg.MLS,
+	}
+}
+
+// kidOf is NULL where there is none.
+func kidOf(m *store.Message) []byte {
+	if m.KID == "" {
+		return nil
+	}
+	return []byte(m.KID)
 }
 
 // queueMany's parameters are in the order of the generated method.
@@ -92,11 +108,7 @@ func (t historyTable) explain(ctx context.Context, tenant uuid.UUID, refused []*
 		ask.RoomIDs = append(ask.RoomIDs, m.Room)
 		ask.SenderIDs = append(ask.SenderIDs, m.Sender)
 		ask.Kinds = append(ask.Kinds, m.Kind.String())
-		var kid []byte // NULL
-		if m.KID != "" {
-			kid = []byte(m.KID)
-		}
-		ask.KIDs = append(ask.KIDs, kid)
+		ask.KIDs = append(ask.KIDs, kidOf(m))
 		ask.Encs = append(ask.Encs, m.Enc != "")
 		ask.Hdrs = append(ask.Hdrs, m.Hdr)
 		ask.Envelopes = append(ask.Envelopes, m.Bytes)
@@ -124,8 +136,14 @@ var (
 	errSchemeMismatch = &wire.Error{Code: wire.SchemeMismatch}
 	errRemovalPending = &wire.Error{Code: wire.MLSRemovalPending}
 	errRetired        = &wire.Error{Code: wire.MLSRetired}
-	errUnknownEpoch   = &wire.Error{Code: wire.MLSUnknown}
+	errUnknownGen     = &wire.Error{Code: wire.MLSUnknown}
+	errNotActivated   = &wire.Error{Code: wire.NotActivated}
+	errArchived       = &wire.Error{Code: wire.RoomIsArchived}
 )
+
+// errDormant: nothing but that it is the owner's first keeps a message out. It is never
+// answered.
+var errDormant = errors.New("the direct room is not activated")
 
 // verdictOf says why a message is not stored. The order is part of the contract: a
 // resend is a resend, whatever has become of its epoch since.
@@ -134,7 +152,7 @@ func (t historyTable) verdictOf(row sqlcgen.HistoryVerdictsRow, m *store.Message
 	case !row.RoomKnown:
 		return verdict{err: fmt.Errorf("room: %w", store.ErrNotFound)}
 	case row.Archived:
-		return verdict{err: fmt.Errorf("room is archived: %w", store.ErrConflict)}
+		return verdict{err: errArchived}
 	case !row.Member:
 		return verdict{err: fmt.Errorf("sender: %w", store.ErrNotFound)}
 	case row.Same:
@@ -145,21 +163,57 @@ func (t historyTable) verdictOf(row sqlcgen.HistoryVerdictsRow, m *store.Message
 		return verdict{err: errMLSDisabled}
 	case !row.Fits:
 		return verdict{err: errSchemeMismatch}
-	case row.Mls && m.Kind == wire.KindMessage:
-		return epochVerdict(row, m.Gen)
+	case m.Kind == wire.KindMessage:
+		return verdict{err: messageVerdict(row, int64(m.Gen))}
 	}
 	return verdict{err: errNoReason}
 }
 
-// epochVerdict says why a message of an MLS room is not stored.
-func epochVerdict(row sqlcgen.HistoryVerdictsRow, gen uint64) verdict {
+// messageVerdict says why a message that fits the room's scheme is not stored.
+func messageVerdict(row sqlcgen.HistoryVerdictsRow, gen int64) error {
 	switch {
-	case row.Rekeying:
-		return verdict{err: errRemovalPending}
-	case row.Epoch == nil || gen > uint64(*row.Epoch):
-		return verdict{err: errUnknownEpoch}
-	case gen < uint64(*row.Epoch):
-		return verdict{err: errRetired}
+	case row.Mls && row.Rekeying:
+		return errRemovalPending
+	case row.Mls && (gen > row.Epoch || gen == row.Epoch && !row.Grouped), row.FirstGen > 0 && gen > row.LastGen && gen >= row.FirstGen:
+		return errUnknownGen
+	case row.Mls && gen < row.Epoch, gen < row.FirstGen:
+		return errRetired
+	case row.Dormant && row.Agent:
+		return errNotActivated
+	case row.Dormant:
+		return errDormant
 	}
-	return verdict{err: errNoReason}
+	return errNoReason
+}
+
+// appendFirst stores the message that activates a direct room (STATE, "Session
+// Establishment"): both or neither.
+func (s *Store) appendFirst(ctx context.Context, m store.Message) verdict {
+	history := historyTable{s}
+	err := s.transaction(ctx, "activate room", asService(m.Tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
+		// As whoever stores in a room, and before its row, since those do not lock that.
+		if err := s.q.RoomsSerialize(ctx, db, []int64{lockKey(m.Room)}); err != nil {
+			return err
+		}
+		if err := s.q.RoomActivate(ctx, db, m.Tenant, m.Room); err != nil {
+			return err
+		}
+		stored, err := s.q.HistoryInsertOne(ctx, db, history.rowOf(&m))
+		if err == nil && stored == 0 {
+			err = errNoReason
+		}
+		return err
+	})
+	if !errors.Is(err, errNoReason) {
+		return verdict{err: err}
+	}
+	// Something came between: a resend, a removal, other keys.
+	verdicts, err := history.explain(ctx, m.Tenant, []*pending[store.Message]{{row: m}})
+	switch {
+	case err != nil:
+		return verdict{err: err}
+	case len(verdicts) != 1 || errors.Is(verdicts[0].err, errDormant):
+		return verdict{err: errNoReason}
+	}
+	return verdicts[0]
 }

@@ -19,7 +19,7 @@ var noticeRights = []string{string(store.RuleMessageSend), string(store.RuleAler
 var noticeVerdicts = map[string]error{
 	"accepted":           nil,
 	"no_room":            fmt.Errorf("room: %w", store.ErrNotFound),
-	"archived":           fmt.Errorf("room is archived: %w", store.ErrConflict),
+	"archived":           errArchived,
 	"no_sender":          fmt.Errorf("sender: %w", store.ErrNotFound),
 	"not_permitted":      &wire.Error{Code: wire.NoticeNotPermitted, Detail: "the sender is no agent or lacks a right"},
 	"malformed":          &wire.Error{Code: wire.InvalidEnvelope, Detail: "the notice store does not take this notice"},

@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,21 +16,43 @@ import (
 	"github.com/peerrelay/peerrelay/store/postgres"
 )
 
-func (b *boardRoom) claim(t *testing.T, limit int) []board.Hint {
+func (b *boardRoom) claim(t *testing.T, limit int) []store.OutboxRow {
 	t.Helper()
-	hints, err := b.s.ClaimHints(t.Context(), limit, time.Hour)
+	rows, err := b.s.ClaimRows(t.Context(), limit, time.Hour)
 	require.NoError(t, err)
-	return hints
+	return rows
 }
 
 // expire ends every lease, as time would.
 func (b *boardRoom) expire(t *testing.T) {
 	t.Helper()
-	b.db.exec(t, "UPDATE board_outbox SET claimed_until = now() - interval '1 second'")
+	b.db.exec(t, "UPDATE outbox SET claimed_until = now() - interval '1 second'")
 }
 
-func hintOf(b *boardRoom, e board.Event) board.Hint {
-	return board.Hint{Tenant: b.tenant, Room: b.room, Sequence: e.Sequence, Event: e.ID, Card: e.Card, Revision: e.Revision}
+// quiet forgets the room events of making rooms and members, where a test looks at what
+// follows only.
+func (o *owner) quiet(t *testing.T) {
+	t.Helper()
+	o.exec(t, "DELETE FROM outbox WHERE kind = 'room.event'")
+}
+
+// hintOf is the row of an event's hint, but for its position.
+func hintOf(b *boardRoom, e board.Event) store.OutboxRow {
+	return store.OutboxRow{
+		Tenant: b.tenant, Room: b.room, Kind: "board.update",
+		Payload: fmt.Appendf(nil, `{"event_id":"%s","card_id":"%s","revision":%d}`, e.ID, e.Card, e.Revision),
+	}
+}
+
+// unplaced are the rows without their positions, which must rise within a room.
+func unplaced(t *testing.T, rows []store.OutboxRow) []store.OutboxRow {
+	t.Helper()
+	last, plain := map[uuid.UUID]int64{}, slices.Clone(rows)
+	for i, row := range rows {
+		require.Greater(t, row.Position, last[row.Room])
+		last[row.Room], plain[i].Position = row.Position, 0
+	}
+	return plain
 }
 
 // RELAY, "New Idea cards remain available … without an urgent wake; their follow-up
@@ -36,7 +60,7 @@ func hintOf(b *boardRoom, e board.Event) board.Hint {
 func TestHintsCommitWithTheirEvents(t *testing.T) {
 	t.Parallel()
 	b := newBoardRoom(t)
-	var want []board.Hint
+	var want []store.OutboxRow
 	for _, kind := range []board.Kind{board.KindIdea, board.KindTask, board.KindQuestion, board.KindDecision} {
 		made := b.created(kind)
 		events := []board.Event{
@@ -52,36 +76,39 @@ func TestHintsCommitWithTheirEvents(t *testing.T) {
 		_, _, err := b.s.AppendBoardEvent(t.Context(), made)
 		require.NoError(t, err, "a repeat is due no hint of its own")
 	}
-	waiting, err := b.s.WaitingHints(t.Context(), 100)
+	waiting, err := b.s.WaitingRows(t.Context(), 100)
 	require.NoError(t, err)
 	require.Len(t, want, waiting)
-	waiting, err = b.s.WaitingHints(t.Context(), 5)
+	waiting, err = b.s.WaitingRows(t.Context(), 5)
 	require.NoError(t, err)
 	require.Equal(t, 5, waiting, "counted up to a bound")
-	require.Equal(t, want, b.claim(t, 1000))
-	require.NoError(t, b.s.SettleHints(t.Context(), want))
-	require.NoError(t, b.s.SettleHints(t.Context(), want), "again")
-	require.NoError(t, b.s.SettleHints(t.Context(), nil))
-	waiting, err = b.s.WaitingHints(t.Context(), 100)
+	claimed := b.claim(t, 1000)
+	require.Equal(t, want, unplaced(t, claimed))
+	require.NoError(t, b.s.SettleRows(t.Context(), claimed))
+	require.NoError(t, b.s.SettleRows(t.Context(), claimed), "again")
+	require.NoError(t, b.s.SettleRows(t.Context(), nil))
+	waiting, err = b.s.WaitingRows(t.Context(), 100)
 	require.NoError(t, err)
 	require.Zero(t, waiting)
 	require.Empty(t, b.claim(t, 1000))
 }
 
-func TestHintsAreClaimedOnceAndInOrder(t *testing.T) {
+func TestRowsAreClaimedOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	b := newBoardRoom(t)
 	made := b.created(board.KindTask)
-	var all []board.Hint
+	var all []store.OutboxRow
 	all = append(all, hintOf(b, b.commit(t, made)))
 	for range 5 {
 		all = append(all, hintOf(b, b.commit(t, b.event(board.EventComment, made.Card, 0))))
 	}
-	require.Equal(t, all[:2], b.claim(t, 2), "the oldest")
+	first := b.claim(t, 2)
+	require.Equal(t, all[:2], unplaced(t, first), "the oldest")
 	require.Empty(t, b.claim(t, 100), "later ones of the room wait for them")
 
 	tenant := subject(b.s, b.db).NewTenant(t)
 	room, members := b.newRoom(t, tenant)
+	b.db.quiet(t)
 	other := b.created(board.KindTask)
 	other.Tenant, other.Room, other.Author = tenant, room, members[store.RoleOwner].ID
 	b.commit(t, other)
@@ -89,35 +116,35 @@ func TestHintsAreClaimedOnceAndInOrder(t *testing.T) {
 	require.Len(t, claimed, 1, "another room's does not, though it is another tenant's")
 	require.Equal(t, tenant, claimed[0].Tenant)
 
-	require.NoError(t, b.s.SettleHints(t.Context(), all[:1]))
+	require.NoError(t, b.s.SettleRows(t.Context(), first[:1]))
 	require.Empty(t, b.claim(t, 100), "the second is still claimed")
 	b.expire(t)
-	require.NoError(t, b.s.SettleHints(t.Context(), claimed), "also by who had it before its lease ran out")
-	require.Equal(t, all[1:], b.claim(t, 100), "the rest, when nothing is held")
+	require.NoError(t, b.s.SettleRows(t.Context(), claimed), "also by who had it before its lease ran out")
+	require.Equal(t, all[1:], unplaced(t, b.claim(t, 100)), "the rest, when nothing is held")
 
 	for _, bad := range []func() error{
-		func() error { _, err := b.s.ClaimHints(t.Context(), 0, time.Second); return err },
-		func() error { _, err := b.s.ClaimHints(t.Context(), -1, time.Second); return err },
-		func() error { _, err := b.s.ClaimHints(t.Context(), 1, 0); return err },
+		func() error { _, err := b.s.ClaimRows(t.Context(), 0, time.Second); return err },
+		func() error { _, err := b.s.ClaimRows(t.Context(), -1, time.Second); return err },
+		func() error { _, err := b.s.ClaimRows(t.Context(), 1, 0); return err },
 	} {
 		require.ErrorIs(t, bad(), store.ErrInvalid)
 	}
 }
 
 // What fails again and again is tried less and less often, up to a bound.
-func TestHintsBackOff(t *testing.T) {
+func TestRowsBackOff(t *testing.T) {
 	t.Parallel()
 	b := newBoardRoom(t)
 	b.commit(t, b.created(board.KindTask))
 	for _, hours := range []float64{1, 2, 4, 8, 8} {
 		require.Len(t, b.claim(t, 1), 1)
-		held := query[float64](t, b.db, "SELECT extract(epoch FROM claimed_until - now()) FROM board_outbox")
+		held := query[float64](t, b.db, "SELECT extract(epoch FROM claimed_until - now()) FROM outbox")
 		require.InDelta(t, hours*3600, held, 600)
 		b.expire(t)
 	}
 }
 
-// Nodes that claim at the same time share the hints, and none gets a later one of a
+// Nodes that claim at the same time share the rows, and none gets a later one of a
 // room whose earlier ones another has.
 func TestConcurrentClaims(t *testing.T) {
 	t.Parallel()
@@ -131,32 +158,33 @@ func TestConcurrentClaims(t *testing.T) {
 			b.commit(t, e)
 		}
 	}
+	b.db.quiet(t)
 	for round := 0; ; round++ {
 		var wg sync.WaitGroup
-		claims, errs := make([][]board.Hint, 8), make([]error, 8)
+		claims, errs := make([][]store.OutboxRow, 8), make([]error, 8)
 		for i := range claims {
-			wg.Go(func() { claims[i], errs[i] = b.s.ClaimHints(t.Context(), 7, time.Hour) })
+			wg.Go(func() { claims[i], errs[i] = b.s.ClaimRows(t.Context(), 7, time.Hour) })
 		}
 		wg.Wait()
 		owners := map[uuid.UUID]int{}
 		taken := 0
-		for i, hints := range claims {
+		for i, rows := range claims {
 			require.NoError(t, errs[i])
-			for _, h := range hints {
-				if owner, ok := owners[h.Room]; ok {
+			for _, row := range rows {
+				if owner, ok := owners[row.Room]; ok {
 					require.Equal(t, owner, i, "one node has a room")
 				}
-				owners[h.Room] = i
+				owners[row.Room] = i
 			}
-			taken += len(hints)
-			require.NoError(t, b.s.SettleHints(t.Context(), hints))
+			taken += len(rows)
+			require.NoError(t, b.s.SettleRows(t.Context(), rows))
 		}
 		if taken == 0 {
 			require.Positive(t, round)
 			break
 		}
 	}
-	waiting, err := b.s.WaitingHints(t.Context(), 1000)
+	waiting, err := b.s.WaitingRows(t.Context(), 1000)
 	require.NoError(t, err)
 	require.Zero(t, waiting)
 }
@@ -176,9 +204,9 @@ func TestBoardWithFewConnections(t *testing.T) {
 			errs <- err
 		})
 		wg.Go(func() {
-			hints, err := b.s.ClaimHints(t.Context(), 10, time.Hour)
+			rows, err := b.s.ClaimRows(t.Context(), 10, time.Hour)
 			errs <- err
-			errs <- b.s.SettleHints(t.Context(), hints)
+			errs <- b.s.SettleRows(t.Context(), rows)
 		})
 	}
 	wg.Wait()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/store/postgres/internal/sqlcgen"
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 // FindParticipant implements store.Operator.
@@ -31,6 +32,9 @@ func (s *Store) AddParticipant(ctx context.Context, p store.NewParticipant) (sto
 	if !p.Role.Valid() {
 		return store.Participant{}, fmt.Errorf("add participant: role %q: %w", p.Role, store.ErrInvalid)
 	}
+	if p.By != uuid.Nil && p.Device == uuid.Nil {
+		return store.Participant{}, fmt.Errorf("add participant: only the operator makes local devices: %w", store.ErrForbidden)
+	}
 	var added store.Participant
 	err := s.transaction(ctx, "add participant", asService(p.Tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
 		added, err = s.addParticipant(ctx, db, p)
@@ -43,41 +47,60 @@ func (s *Store) AddParticipant(ctx context.Context, p store.NewParticipant) (sto
 }
 
 // addParticipant holds the room's lock, so that what it counts stays true until it
-// commits; before it the device's (see the query DevicesLock).
+// commits; before it the devices'.
 func (s *Store) addParticipant(ctx context.Context, db sqlcgen.DBTX, p store.NewParticipant) (store.Participant, error) {
-	device, err := s.activeDevice(ctx, db, p)
+	var named []uuid.UUID
+	if p.Device != uuid.Nil {
+		named = append(named, p.Device)
+	}
+	held, err := s.holdDevices(ctx, db, p.Tenant, p.By, named...)
 	if err != nil {
 		return store.Participant{}, err
 	}
-	room, err := s.q.RoomLock(ctx, db, p.Tenant, p.Room)
+	room, who, err := s.lockRoom(ctx, db, p.Tenant, p.Room, p.By, held)
 	if err != nil {
-		return store.Participant{}, fmt.Errorf("room: %w", mapError(err))
+		return store.Participant{}, err
+	}
+	if err := who.mustManage(); err != nil {
+		return store.Participant{}, err
+	}
+	device, err := s.memberDevice(ctx, db, p, held)
+	if err != nil {
+		return store.Participant{}, err
 	}
 	roles, err := s.q.ParticipantRoles(ctx, db, p.Tenant, p.Room)
 	if err != nil {
 		return store.Participant{}, err
 	}
-	if err := hasPlace(store.RoomKind(room.Kind), roles, p.Role); err != nil {
+	if err := hasPlace(room.Kind, roles, p.Role); err != nil {
 		return store.Participant{}, err
 	}
+	added, _, err := s.join(ctx, db, room, device, p.Role)
+	return added, err
+}
+
+// join makes the device, which is held, a member of the room, which is locked, and tells
+// everybody in it. It returns the room as it is then.
+func (s *Store) join(ctx context.Context, db sqlcgen.DBTX, room store.Room, device uuid.UUID, role store.Role) (store.Participant, store.Room, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return store.Participant{}, fmt.Errorf("make id: %w", err)
+		return store.Participant{}, store.Room{}, fmt.Errorf("make id: %w", err)
 	}
 	joined, err := s.q.ParticipantCreate(ctx, db, sqlcgen.ParticipantCreateParams{
-		TenantID: p.Tenant, ID: id, RoomID: p.Room, DeviceID: device, Role: string(p.Role),
+		TenantID: room.Tenant, ID: id, RoomID: room.ID, DeviceID: device, Role: string(role),
 	})
 	if err != nil {
-		return store.Participant{}, err
+		return store.Participant{}, store.Room{}, err
 	}
-	_, err = s.q.RoomMove(ctx, db, p.Tenant, p.Room, string(store.RoomMembersAdded))
-	if isNoRows(err) {
-		return store.Participant{}, fmt.Errorf("%s does not allow %s: %w", room.State, store.RoomMembersAdded, store.ErrConflict)
-	}
+	room, err = s.moveRoom(ctx, db, room, store.RoomMembersAdded)
 	if err != nil {
-		return store.Participant{}, err
+		return store.Participant{}, store.Room{}, err
 	}
-	return store.Participant{ID: id, Tenant: p.Tenant, Room: p.Room, Device: device, Role: p.Role, JoinedAt: joined.UTC()}, nil
+	p := store.Participant{ID: id, Tenant: room.Tenant, Room: room.ID, Device: device, Role: role, JoinedAt: joined.UTC()}
+	return p, room, s.tell(ctx, db, room.Tenant, due{room: room.ID, event: wire.RoomEvent{
+		Event: wire.RoomJoined, Version: room.Version,
+		ParticipantID: id.String(), DeviceID: device.String(), Role: string(role),
+	}})
 }
 
 // hasPlace says whether a room with participants of these roles takes one more.
@@ -101,20 +124,30 @@ func hasPlace(kind store.RoomKind, roles []string, role store.Role) error {
 
 func isAgent(role store.Role) bool { return role == store.RoleAgent }
 
-// activeDevice returns the device to add, which stays ACTIVE until the transaction
-// ends; where none is named it makes a local one.
-func (s *Store) activeDevice(ctx context.Context, db sqlcgen.DBTX, p store.NewParticipant) (uuid.UUID, error) {
+// memberDevice returns the device to add, one of those held; where none is named it makes
+// a local one.
+func (s *Store) memberDevice(ctx context.Context, db sqlcgen.DBTX, p store.NewParticipant, held heldDevices) (uuid.UUID, error) {
 	if p.Device == uuid.Nil {
 		return s.createLocalDevice(ctx, db, p)
 	}
-	state, err := s.q.DeviceLock(ctx, db, p.Tenant, p.Device)
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("device: %w", mapError(err))
-	}
-	if store.DeviceState(state) != store.DeviceActive {
-		return uuid.Nil, fmt.Errorf("the device is %s: %w", state, store.ErrConflict)
+	device, known := held[p.Device]
+	switch {
+	case !known:
+		return uuid.Nil, fmt.Errorf("device: %w", store.ErrNotFound)
+	case !held.active(p.Device):
+		return uuid.Nil, fmt.Errorf("the device is %s: %w", device.State, store.ErrConflict)
+	case p.Role != store.RoleViewer && kindOf(p.Role) != store.DeviceKind(device.Kind):
+		return uuid.Nil, fmt.Errorf("a device of kind %s is no %s: %w", device.Kind, p.Role, store.ErrConflict)
 	}
 	return p.Device, nil
+}
+
+// kindOf is the kind of device that a role is for, where it is for one.
+func kindOf(role store.Role) store.DeviceKind {
+	if isAgent(role) {
+		return store.DeviceAgent
+	}
+	return store.DeviceHuman
 }
 
 func (s *Store) createLocalDevice(ctx context.Context, db sqlcgen.DBTX, p store.NewParticipant) (uuid.UUID, error) {
@@ -122,51 +155,7 @@ func (s *Store) createLocalDevice(ctx context.Context, db sqlcgen.DBTX, p store.
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("make id: %w", err)
 	}
-	kind := "human"
-	if isAgent(p.Role) {
-		kind = "agent"
-	}
 	return id, s.q.DeviceCreate(ctx, db, sqlcgen.DeviceCreateParams{
-		TenantID: p.Tenant, ID: id, Label: "local", Kind: kind, State: string(store.DeviceActive),
+		TenantID: p.Tenant, ID: id, Label: "local", Kind: string(kindOf(p.Role)), State: string(store.DeviceActive),
 	})
-}
-
-// RemoveParticipant implements store.Operator.
-func (s *Store) RemoveParticipant(ctx context.Context, tenant, room, participant, by uuid.UUID) (store.Room, error) {
-	var changed store.Room
-	err := s.transaction(ctx, "remove participant", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
-		changed, err = s.removeParticipant(ctx, db, tenant, room, participant)
-		return err
-	})
-	if err != nil {
-		return store.Room{}, err
-	}
-	return changed, nil
-}
-
-func (s *Store) removeParticipant(ctx context.Context, db sqlcgen.DBTX, tenant, room, participant uuid.UUID) (store.Room, error) {
-	row, err := s.q.RoomLock(ctx, db, tenant, room)
-	if err != nil {
-		return store.Room{}, fmt.Errorf("room: %w", mapError(err))
-	}
-	left, err := s.q.ParticipantLeave(ctx, db, tenant, room, participant)
-	if err != nil {
-		return store.Room{}, err
-	}
-	if left == 0 {
-		return store.Room{}, fmt.Errorf("participant: %w", store.ErrNotFound)
-	}
-	if _, err := s.revokeAll(ctx, db, tenant, participant); err != nil {
-		return store.Room{}, err
-	}
-	changed := roomOf(sqlcgen.RoomByIDRow(row))
-	changed.Version, err = s.afterRemoval(ctx, db, changed)
-	return changed, err
-}
-
-// afterRemoval is where a removal will move an encrypted room to REKEYING (event
-// store.RoomMemberRemoved, query RoomMove), once there is a rekey that ends it. Until
-// then the room stays as it is and only its version rises.
-func (s *Store) afterRemoval(ctx context.Context, db sqlcgen.DBTX, room store.Room) (int64, error) {
-	return s.q.RoomTouch(ctx, db, room.Tenant, room.ID)
 }

@@ -77,23 +77,27 @@ func (s *Store) RoomVersions(ctx context.Context, tenant uuid.UUID, rooms []uuid
 }
 
 // CreateRoom implements store.Operator.
-func (s *Store) CreateRoom(ctx context.Context, room store.NewRoom) (store.Room, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return store.Room{}, fmt.Errorf("create room: make id: %w", err)
-	}
-	var row sqlcgen.RoomCreateRow
-	err = s.call(ctx, "create room", asService(room.Tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
-		row, err = s.q.RoomCreate(ctx, db, sqlcgen.RoomCreateParams{
-			TenantID: room.Tenant, ID: id, Kind: string(room.Kind), Scheme: string(room.Scheme),
-			PrivateMessages: string(room.PrivateMessages),
-		})
+func (s *Store) CreateRoom(ctx context.Context, room store.NewRoom) (created store.Room, err error) {
+	err = s.call(ctx, "create room", asService(room.Tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
+		created, err = s.createRoom(ctx, db, room)
 		return err
 	})
 	if err != nil {
 		return store.Room{}, err
 	}
-	return roomOf(sqlcgen.RoomByIDRow(row)), nil
+	return created, nil
+}
+
+func (s *Store) createRoom(ctx context.Context, db sqlcgen.DBTX, room store.NewRoom) (store.Room, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return store.Room{}, fmt.Errorf("make id: %w", err)
+	}
+	row, err := s.q.RoomCreate(ctx, db, sqlcgen.RoomCreateParams{
+		TenantID: room.Tenant, ID: id, Kind: string(room.Kind), Scheme: string(room.Scheme),
+		PrivateMessages: string(room.PrivateMessages),
+	})
+	return roomOf(sqlcgen.RoomByIDRow(row)), err
 }
 
 // FindRoom implements store.Operator.

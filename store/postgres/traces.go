@@ -157,7 +157,7 @@ func traceVerdict(row sqlcgen.TraceVerdictsRow) verdict {
 	case !row.RoomKnown:
 		return verdict{err: fmt.Errorf("room: %w", store.ErrNotFound)}
 	case row.Archived:
-		return verdict{err: fmt.Errorf("room is archived: %w", store.ErrConflict)}
+		return verdict{err: errArchived}
 	case !row.Members:
 		return verdict{err: fmt.Errorf("sender or recipient: %w", store.ErrNotFound)}
 	case !row.Allowed:

@@ -37,12 +37,6 @@ func (a acting) holdingRoom(tenant, room uuid.UUID) acting {
 	return a
 }
 
-// holdingParticipant is who, with the participant held likewise. For call only.
-func (a acting) holdingParticipant(tenant, room, participant uuid.UUID) acting {
-	a.lock = &lock{sqlcgen.ParticipantHold, []any{tenant, room, participant}}
-	return a
-}
-
 // asService acts for the relay itself inside a tenant.
 func asService(tenant uuid.UUID) acting {
 	return acting{apply: sqlcgen.SettingsApplyParams{Tenant: tenant.String(), Actor: "service"}}

@@ -154,18 +154,6 @@ func (q *Queries) DeviceKey(ctx context.Context, db DBTX, tenantID uuid.UUID, iD
 	return i, err
 }
 
-const DeviceLock = `-- name: DeviceLock :one
-SELECT state FROM devices WHERE tenant_id = $1 AND id = $2 FOR SHARE
-`
-
-// Keeps the device's state as it is until the transaction ends.
-func (q *Queries) DeviceLock(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) (string, error) {
-	row := db.QueryRow(ctx, DeviceLock, tenantID, iD)
-	var state string
-	err := row.Scan(&state)
-	return state, err
-}
-
 const DeviceMove = `-- name: DeviceMove :one
 UPDATE devices d SET state = t.to_state,
        approved_at = CASE WHEN t.event = 'approve' THEN now() ELSE d.approved_at END,
@@ -261,6 +249,45 @@ func (q *Queries) DevicePage(ctx context.Context, db DBTX, arg DevicePageParams)
 	return items, nil
 }
 
+const DevicesHold = `-- name: DevicesHold :many
+SELECT id, state, kind, admin FROM devices
+WHERE tenant_id = $1 AND id = ANY($2::uuid[])
+ORDER BY id FOR SHARE
+`
+
+type DevicesHoldRow struct {
+	ID    uuid.UUID
+	State string
+	Kind  string
+	Admin bool
+}
+
+// Keeps these devices as they are until the transaction ends.
+func (q *Queries) DevicesHold(ctx context.Context, db DBTX, tenantID uuid.UUID, iDs []uuid.UUID) ([]DevicesHoldRow, error) {
+	rows, err := db.Query(ctx, DevicesHold, tenantID, iDs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DevicesHoldRow
+	for rows.Next() {
+		var i DevicesHoldRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.State,
+			&i.Kind,
+			&i.Admin,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const DevicesLock = `-- name: DevicesLock :many
 SELECT id, state, admin, fingerprint FROM devices
 WHERE tenant_id = $1 AND id = ANY($2::uuid[])
@@ -275,7 +302,7 @@ type DevicesLockRow struct {
 }
 
 // Makes changes of these devices follow one another, and whoever relies on their state
-// (DeviceLock) wait. Locks are taken in the order devices, rooms, participants, credentials;
+// (DevicesHold) wait. Locks are taken in the order devices, rooms, participants, credentials;
 // several of a kind in the order of their ids.
 func (q *Queries) DevicesLock(ctx context.Context, db DBTX, tenantID uuid.UUID, iDs []uuid.UUID) ([]DevicesLockRow, error) {
 	rows, err := db.Query(ctx, DevicesLock, tenantID, iDs)

@@ -36,7 +36,7 @@ WITH decided AS (
         WHEN NOT EXISTS (
             SELECT FROM sender_generations g
             WHERE g.tenant_id = $2 AND g.room_id = $3
-              AND g.participant_id = $4 AND g.gen = $7
+              AND g.participant_id = $4 AND g.gen = $7 AND g.gen >= p.first_gen
         ) THEN 'unknown_generation'
         WHEN $8::timestamptz < statement_timestamp() - make_interval(secs => $9::double precision)
           OR $8::timestamptz > statement_timestamp() + make_interval(secs => $9::double precision)

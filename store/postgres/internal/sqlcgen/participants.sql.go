@@ -79,28 +79,42 @@ func (q *Queries) ParticipantExisted(ctx context.Context, db DBTX, tenantID uuid
 	return exists, err
 }
 
-const ParticipantHold = `-- name: ParticipantHold :exec
-SELECT id FROM participants
-WHERE tenant_id = $1 AND room_id = $2 AND id = $3 FOR NO KEY UPDATE
+const ParticipantLeave = `-- name: ParticipantLeave :one
+UPDATE participants SET left_at = greatest(joined_at, statement_timestamp())
+WHERE tenant_id = $1 AND room_id = $2 AND id = $3 AND left_at IS NULL
+RETURNING id, room_id, device_id
 `
 
-// Makes what is written for one participant follow one another, and its removal wait.
-func (q *Queries) ParticipantHold(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, iD uuid.UUID) error {
-	_, err := db.Exec(ctx, ParticipantHold, tenantID, roomID, iD)
-	return err
+type ParticipantLeaveRow struct {
+	ID       uuid.UUID
+	RoomID   uuid.UUID
+	DeviceID uuid.UUID
 }
 
-const ParticipantLeave = `-- name: ParticipantLeave :execrows
-UPDATE participants SET left_at = now()
-WHERE tenant_id = $1 AND room_id = $2 AND id = $3 AND left_at IS NULL
+// Ends a membership. The room is locked (RoomLock).
+func (q *Queries) ParticipantLeave(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, iD uuid.UUID) (ParticipantLeaveRow, error) {
+	row := db.QueryRow(ctx, ParticipantLeave, tenantID, roomID, iD)
+	var i ParticipantLeaveRow
+	err := row.Scan(&i.ID, &i.RoomID, &i.DeviceID)
+	return i, err
+}
+
+const ParticipantOfDevice = `-- name: ParticipantOfDevice :one
+SELECT id, role FROM participants
+WHERE tenant_id = $1 AND room_id = $2 AND device_id = $3 AND left_at IS NULL
 `
 
-func (q *Queries) ParticipantLeave(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, iD uuid.UUID) (int64, error) {
-	result, err := db.Exec(ctx, ParticipantLeave, tenantID, roomID, iD)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type ParticipantOfDeviceRow struct {
+	ID   uuid.UUID
+	Role string
+}
+
+// What the device is in the room.
+func (q *Queries) ParticipantOfDevice(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, deviceID uuid.UUID) (ParticipantOfDeviceRow, error) {
+	row := db.QueryRow(ctx, ParticipantOfDevice, tenantID, roomID, deviceID)
+	var i ParticipantOfDeviceRow
+	err := row.Scan(&i.ID, &i.Role)
+	return i, err
 }
 
 const ParticipantRoles = `-- name: ParticipantRoles :many
@@ -132,12 +146,13 @@ func (q *Queries) ParticipantRoles(ctx context.Context, db DBTX, tenantID uuid.U
 const ParticipantsLeave = `-- name: ParticipantsLeave :many
 UPDATE participants SET left_at = greatest(joined_at, statement_timestamp())
 WHERE tenant_id = $1 AND device_id = $2 AND left_at IS NULL
-RETURNING id, room_id
+RETURNING id, room_id, device_id
 `
 
 type ParticipantsLeaveRow struct {
-	ID     uuid.UUID
-	RoomID uuid.UUID
+	ID       uuid.UUID
+	RoomID   uuid.UUID
+	DeviceID uuid.UUID
 }
 
 // Ends every membership of a device. Its rooms are locked (RoomsOfDeviceLock). One may have
@@ -151,7 +166,7 @@ func (q *Queries) ParticipantsLeave(ctx context.Context, db DBTX, tenantID uuid.
 	var items []ParticipantsLeaveRow
 	for rows.Next() {
 		var i ParticipantsLeaveRow
-		if err := rows.Scan(&i.ID, &i.RoomID); err != nil {
+		if err := rows.Scan(&i.ID, &i.RoomID, &i.DeviceID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -191,4 +206,19 @@ func (q *Queries) ParticipantsOfDevice(ctx context.Context, db DBTX, tenantID uu
 		return nil, err
 	}
 	return items, nil
+}
+
+const ParticipantsRetire = `-- name: ParticipantsRetire :exec
+UPDATE participants p SET first_gen = p.last_gen + 1
+FROM rooms r
+WHERE r.tenant_id = $1 AND r.id = ANY($2::uuid[]) AND r.scheme = 'sender_keys'
+  AND p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL
+  AND p.first_gen <> p.last_gen + 1
+`
+
+// Retires the generations of everybody who is in one of these rooms, which are locked, where
+// those are rooms of sender keys.
+func (q *Queries) ParticipantsRetire(ctx context.Context, db DBTX, tenantID uuid.UUID, roomIDs []uuid.UUID) error {
+	_, err := db.Exec(ctx, ParticipantsRetire, tenantID, roomIDs)
+	return err
 }

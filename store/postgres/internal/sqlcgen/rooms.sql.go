@@ -12,6 +12,22 @@ import (
 	"github.com/google/uuid"
 )
 
+const RoomActivate = `-- name: RoomActivate :exec
+UPDATE rooms r SET version = r.version + 1, activated = true,
+       state = coalesce((
+           SELECT t.to_state FROM state_transition t
+           WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'rekey_complete'
+             AND r.scheme = 'double_ratchet'), r.state)
+WHERE r.tenant_id = $1 AND r.id = $2 AND r.kind = 'direct' AND NOT r.activated
+`
+
+// The owner of a direct room writes first. In one of the double ratchet that begins a new
+// session, whose keys nobody has who left.
+func (q *Queries) RoomActivate(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) error {
+	_, err := db.Exec(ctx, RoomActivate, tenantID, iD)
+	return err
+}
+
 const RoomByID = `-- name: RoomByID :one
 SELECT tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
 FROM rooms WHERE tenant_id = $1 AND id = $2
@@ -164,6 +180,160 @@ func (q *Queries) RoomMove(ctx context.Context, db DBTX, tenantID uuid.UUID, iD 
 	return i, err
 }
 
+const RoomPage = `-- name: RoomPage :many
+SELECT tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
+FROM rooms
+WHERE tenant_id = $1 AND id > $2
+ORDER BY id LIMIT $3
+`
+
+type RoomPageRow struct {
+	TenantID        uuid.UUID
+	ID              uuid.UUID
+	Kind            string
+	Scheme          string
+	PrivateMessages string
+	State           string
+	Version         int64
+	Activated       bool
+	CreatedAt       time.Time
+}
+
+func (q *Queries) RoomPage(ctx context.Context, db DBTX, tenantID uuid.UUID, after uuid.UUID, page int32) ([]RoomPageRow, error) {
+	rows, err := db.Query(ctx, RoomPage, tenantID, after, page)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RoomPageRow
+	for rows.Next() {
+		var i RoomPageRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Kind,
+			&i.Scheme,
+			&i.PrivateMessages,
+			&i.State,
+			&i.Version,
+			&i.Activated,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RoomPageOfDevice = `-- name: RoomPageOfDevice :many
+SELECT r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at
+FROM rooms r
+JOIN participants p ON p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL
+WHERE r.tenant_id = $1 AND p.device_id = $2 AND r.id > $3
+ORDER BY r.id LIMIT $4
+`
+
+type RoomPageOfDeviceParams struct {
+	TenantID uuid.UUID
+	DeviceID uuid.UUID
+	After    uuid.UUID
+	Page     int32
+}
+
+type RoomPageOfDeviceRow struct {
+	TenantID        uuid.UUID
+	ID              uuid.UUID
+	Kind            string
+	Scheme          string
+	PrivateMessages string
+	State           string
+	Version         int64
+	Activated       bool
+	CreatedAt       time.Time
+}
+
+// The rooms that the device is in.
+func (q *Queries) RoomPageOfDevice(ctx context.Context, db DBTX, arg RoomPageOfDeviceParams) ([]RoomPageOfDeviceRow, error) {
+	rows, err := db.Query(ctx, RoomPageOfDevice,
+		arg.TenantID,
+		arg.DeviceID,
+		arg.After,
+		arg.Page,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RoomPageOfDeviceRow
+	for rows.Next() {
+		var i RoomPageOfDeviceRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Kind,
+			&i.Scheme,
+			&i.PrivateMessages,
+			&i.State,
+			&i.Version,
+			&i.Activated,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RoomReset = `-- name: RoomReset :one
+UPDATE rooms r SET version = r.version + 1, activated = false,
+       state = coalesce((
+           SELECT t.to_state FROM state_transition t
+           WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'rekey_complete'
+             AND r.scheme = 'mls'), r.state)
+WHERE r.tenant_id = $1 AND r.id = $2
+  AND r.state IN ('ACTIVE', 'REKEYING') AND r.scheme <> 'none'
+RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at
+`
+
+type RoomResetRow struct {
+	TenantID        uuid.UUID
+	ID              uuid.UUID
+	Kind            string
+	Scheme          string
+	PrivateMessages string
+	State           string
+	Version         int64
+	Activated       bool
+	CreatedAt       time.Time
+}
+
+// All encryption state begins anew; no row where the room has none to begin with. The next
+// commit makes an MLS group for those who are in the room: nobody's removal is pending.
+func (q *Queries) RoomReset(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) (RoomResetRow, error) {
+	row := db.QueryRow(ctx, RoomReset, tenantID, iD)
+	var i RoomResetRow
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Kind,
+		&i.Scheme,
+		&i.PrivateMessages,
+		&i.State,
+		&i.Version,
+		&i.Activated,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
 const RoomRoster = `-- name: RoomRoster :many
 SELECT r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at,
        p.id AS participant_id, p.device_id, p.role, p.joined_at
@@ -225,20 +395,6 @@ func (q *Queries) RoomRoster(ctx context.Context, db DBTX, tenantID uuid.UUID, i
 	return items, nil
 }
 
-const RoomTouch = `-- name: RoomTouch :one
-UPDATE rooms SET version = version + 1
-WHERE tenant_id = $1 AND id = $2
-RETURNING version
-`
-
-// A change of the roster that leaves the state as it is.
-func (q *Queries) RoomTouch(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) (int64, error) {
-	row := db.QueryRow(ctx, RoomTouch, tenantID, iD)
-	var version int64
-	err := row.Scan(&version)
-	return version, err
-}
-
 const RoomVersions = `-- name: RoomVersions :many
 SELECT id, version FROM rooms
 WHERE tenant_id = $1 AND id = ANY($2::uuid[])
@@ -271,11 +427,22 @@ func (q *Queries) RoomVersions(ctx context.Context, db DBTX, tenantID uuid.UUID,
 
 const RoomsLoseMember = `-- name: RoomsLoseMember :many
 UPDATE rooms r SET version = r.version + 1,
-       state = coalesce((SELECT t.to_state FROM state_transition t
-                         WHERE t.machine = 'room' AND t.from_state = r.state AND t.event = 'member_removed'
-                           AND r.scheme <> 'none'), r.state)
+       activated = r.activated AND r.scheme <> 'double_ratchet',
+       state = coalesce((
+           SELECT t.to_state FROM state_transition t
+           WHERE t.machine = 'room' AND t.from_state = r.state AND r.scheme <> 'none'
+             AND t.event = CASE WHEN EXISTS (
+                     SELECT FROM participants p
+                     WHERE p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL
+                 ) AND (r.scheme <> 'mls' OR EXISTS (
+                     SELECT FROM participants p
+                     WHERE p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NOT NULL
+                       AND p.mls_since IS NOT NULL)
+                 ) THEN 'member_removed' ELSE 'rekey_complete' END), r.state)
 WHERE r.tenant_id = $1 AND r.id = ANY($2::uuid[])
-RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at
+RETURNING r.tenant_id, r.id, r.kind, r.scheme, r.private_messages, r.state, r.version, r.activated, r.created_at,
+          EXISTS (SELECT FROM participants p
+                  WHERE p.tenant_id = r.tenant_id AND p.room_id = r.id AND p.left_at IS NULL) AS occupied
 `
 
 type RoomsLoseMemberRow struct {
@@ -288,10 +455,13 @@ type RoomsLoseMemberRow struct {
 	Version         int64
 	Activated       bool
 	CreatedAt       time.Time
+	Occupied        bool
 }
 
-// A member of each of these rooms is gone. An encrypted one moves as the state machine
-// says, where it says something; every one has changed.
+// A member of each of these rooms, which are locked, is gone. An encrypted one moves as the
+// state machine says, where it says something: those who stay have to change keys; where
+// nobody stays, or nobody who left is in the MLS group, there is nothing to change. Every
+// room has changed.
 func (q *Queries) RoomsLoseMember(ctx context.Context, db DBTX, tenantID uuid.UUID, iDs []uuid.UUID) ([]RoomsLoseMemberRow, error) {
 	rows, err := db.Query(ctx, RoomsLoseMember, tenantID, iDs)
 	if err != nil {
@@ -311,6 +481,7 @@ func (q *Queries) RoomsLoseMember(ctx context.Context, db DBTX, tenantID uuid.UU
 			&i.Version,
 			&i.Activated,
 			&i.CreatedAt,
+			&i.Occupied,
 		); err != nil {
 			return nil, err
 		}

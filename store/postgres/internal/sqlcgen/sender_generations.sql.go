@@ -27,20 +27,32 @@ WITH decided AS (
           AND k.participant_id = p.id AND k.kid = $2::bytea
     WHERE p.tenant_id = $3 AND p.room_id = $4
       AND p.id = $5 AND p.left_at IS NULL
+), counted AS (
+    UPDATE participants p SET last_gen = p.last_gen + 1
+    FROM decided
+    WHERE decided.verdict = 'new' AND p.tenant_id = $3 AND p.id = $5
+    RETURNING p.last_gen
 ), stored AS (
     INSERT INTO sender_generations (tenant_id, room_id, participant_id, gen, kid, session_key)
-    SELECT $3::uuid, $4::uuid, $5::uuid,
-           1 + coalesce((SELECT max(g.gen) FROM sender_generations g
-                         WHERE g.tenant_id = $3 AND g.room_id = $4
-                           AND g.participant_id = $5), 0),
-           $2::bytea, $1::bytea
-    FROM decided WHERE decided.verdict = 'new'
+    SELECT $3::uuid, $4::uuid, $5::uuid, counted.last_gen, $2::bytea, $1::bytea
+    FROM counted
     RETURNING gen, allocated_at
+), rekeyed AS (
+    UPDATE rooms r SET version = r.version + 1, state = t.to_state
+    FROM decided, state_transition t
+    WHERE decided.verdict = 'new' AND r.tenant_id = $3 AND r.id = $4 AND r.scheme = 'sender_keys'
+      AND t.machine = 'room' AND t.from_state = r.state AND t.event = 'rekey_complete'
+      AND NOT EXISTS (
+          SELECT FROM participants o
+          WHERE o.tenant_id = $3 AND o.room_id = $4 AND o.left_at IS NULL
+            AND o.id <> $5 AND o.last_gen > 0 AND o.first_gen > o.last_gen)
+    RETURNING r.version
 )
 SELECT d.verdict::text AS verdict,
        coalesce(s.gen, d.gen, 0)::bigint AS gen,
-       coalesce(s.allocated_at, d.allocated_at, now())::timestamptz AS allocated_at
-FROM decided d LEFT JOIN stored s ON true
+       coalesce(s.allocated_at, d.allocated_at, now())::timestamptz AS allocated_at,
+       coalesce(k.version, 0)::bigint AS rekeyed
+FROM decided d LEFT JOIN stored s ON true LEFT JOIN rekeyed k ON true
 `
 
 type GenerationAllocateParams struct {
@@ -55,10 +67,12 @@ type GenerationAllocateRow struct {
 	Verdict     string
 	Gen         int64
 	AllocatedAt time.Time
+	Rekeyed     int64
 }
 
-// No row: the room or the participant is not there. The participant is held
-// (ParticipantHold), so that no other call takes the same gen.
+// No row: the room or the participant is not there. The room is held (RoomHold), so that
+// no other call takes the same gen and nobody joins or leaves. "rekeyed" is the room's
+// version where it waited for nobody else, or 0.
 func (q *Queries) GenerationAllocate(ctx context.Context, db DBTX, arg GenerationAllocateParams) (GenerationAllocateRow, error) {
 	row := db.QueryRow(ctx, GenerationAllocate,
 		arg.SessionKey,
@@ -68,7 +82,12 @@ func (q *Queries) GenerationAllocate(ctx context.Context, db DBTX, arg Generatio
 		arg.ParticipantID,
 	)
 	var i GenerationAllocateRow
-	err := row.Scan(&i.Verdict, &i.Gen, &i.AllocatedAt)
+	err := row.Scan(
+		&i.Verdict,
+		&i.Gen,
+		&i.AllocatedAt,
+		&i.Rekeyed,
+	)
 	return i, err
 }
 

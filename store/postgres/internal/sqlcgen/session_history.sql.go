@@ -182,9 +182,12 @@ WITH stored AS (
     ) m
     -- Scalar subqueries, so that every row is looked up by key whatever the planner
     -- believes of the tables' sizes.
-    WHERE (SELECT p.room_id = m.room_id AND p.left_at IS NULL FROM participants p
+    WHERE (SELECT p.room_id = m.room_id AND p.left_at IS NULL
+                  AND (p.first_gen = 0 OR m.kind <> 'message' OR m.gen BETWEEN p.first_gen AND p.last_gen)
+           FROM participants p
            WHERE p.tenant_id = $2 AND p.id = m.sender_id)
       AND (SELECT r.state <> 'ARCHIVED'
+                  AND (r.kind <> 'direct' OR r.activated OR m.kind <> 'message')
                   AND scheme_takes(r.scheme, m.kind, m.kid IS NOT NULL, m.enc, m.hdr)
                   AND (r.scheme <> 'mls' OR ($11::boolean AND (
                        m.kind <> 'message'
@@ -220,7 +223,8 @@ type HistoryInsertRow struct {
 }
 
 // Stores the rows whose sender is a current member of an unarchived room, which fit the
-// room's scheme and, messages of an MLS room, the epoch of its group, and whose id is new
+// room's scheme and, messages, its keys (the epoch of its MLS group, the sender's
+// generations that are not retired) and a direct room that is activated, and whose id is new
 // in the room. "stored" counts them; where that is fewer than were sent, rooms and ids
 // name them. The keys of one call are distinct, and their rooms are held (RoomsSerialize).
 func (q *Queries) HistoryInsert(ctx context.Context, db DBTX, arg HistoryInsertParams) (HistoryInsertRow, error) {
@@ -248,7 +252,9 @@ SELECT $1::uuid, $2::uuid, $3::text, $4::uuid,
        $5::text, $6::bigint, $7::bytea, $8::bytea
 FROM participants p
 WHERE p.tenant_id = $1 AND p.id = $4 AND (p.room_id = $2) IS TRUE AND p.left_at IS NULL
+  AND (p.first_gen = 0 OR $5 <> 'message' OR $6 BETWEEN p.first_gen AND p.last_gen)
   AND (SELECT r.state <> 'ARCHIVED'
+              AND (r.kind <> 'direct' OR r.activated OR $5 <> 'message')
               AND scheme_takes(r.scheme, $5, $7 IS NOT NULL, $9::boolean, $10::boolean)
               AND (r.scheme <> 'mls' OR ($11::boolean AND (
                    $5 <> 'message'
@@ -399,7 +405,12 @@ SELECT (r.id IS NOT NULL)::boolean AS room_known,
        coalesce(r.scheme = 'mls', false)::boolean AS mls,
        coalesce(scheme_takes(r.scheme, m.kind, m.kid IS NOT NULL, m.enc, m.hdr), false)::boolean AS fits,
        coalesce(r.state = 'REKEYING', false)::boolean AS rekeying,
-       g.epoch AS epoch
+       coalesce(g.epoch, 0)::bigint AS epoch,
+       (g.group_id IS NOT NULL)::boolean AS grouped,
+       coalesce(p.first_gen, 0)::bigint AS first_gen,
+       coalesce(p.last_gen, 0)::bigint AS last_gen,
+       coalesce(r.kind = 'direct' AND NOT r.activated, false)::boolean AS dormant,
+       coalesce(p.role = 'agent', false)::boolean AS agent
 FROM (
     SELECT generate_subscripts($1::text[], 1) AS n,
            unnest($2::uuid[]) AS room_id, unnest($1::text[]) AS message_id,
@@ -437,7 +448,12 @@ type HistoryVerdictsRow struct {
 	Mls       bool
 	Fits      bool
 	Rekeying  bool
-	Epoch     *int64
+	Epoch     int64
+	Grouped   bool
+	FirstGen  int64
+	LastGen   int64
+	Dormant   bool
+	Agent     bool
 }
 
 // Why rows were not stored, in the order they are asked for.
@@ -470,6 +486,11 @@ func (q *Queries) HistoryVerdicts(ctx context.Context, db DBTX, arg HistoryVerdi
 			&i.Fits,
 			&i.Rekeying,
 			&i.Epoch,
+			&i.Grouped,
+			&i.FirstGen,
+			&i.LastGen,
+			&i.Dormant,
+			&i.Agent,
 		); err != nil {
 			return nil, err
 		}
