@@ -49,9 +49,9 @@ type record struct {
 	DeviceID     string      `json:"device_id,omitzero"` // absent until the relay has answered
 	Kind         DeviceKind  `json:"kind"`
 	Label        string      `json:"label"`
-	State        DeviceState `json:"state,omitzero"`              // last known
-	IdentityKey  []byte      `json:"identity_key,format:base64"`  // seed of the Ed25519 key, 32 bytes
-	AgreementKey []byte      `json:"agreement_key,format:base64"` // X25519, 32 bytes
+	State        DeviceState `json:"state,omitzero"` // last known
+	IdentityKey  []byte      `json:"identity_key"`   // seed of the Ed25519 key, 32 bytes
+	AgreementKey []byte      `json:"agreement_key"`  // X25519, 32 bytes
 }
 
 // keyPair is what a record's keys are good for.
