@@ -82,6 +82,19 @@ func closeTable() string {
 	return rows.String()
 }
 
+func roomEventTable() string {
+	var rows strings.Builder
+	rows.WriteString("| event | for whom | members | meaning |\n|---|---|---|---|\n")
+	for _, info := range wire.RoomEvents() {
+		members := ""
+		if len(info.Members) > 0 {
+			members = "`" + strings.Join(info.Members, "`, `") + "`"
+		}
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", info.Event, info.For, members, strings.ReplaceAll(info.Text, `"`, "`"))
+	}
+	return rows.String()
+}
+
 func limitTable() string {
 	var rows strings.Builder
 	rows.WriteString("| what | limit |\n|---|---|\n")
@@ -118,12 +131,12 @@ func grouped(n int) string {
 	return text
 }
 
-// Every verdict, error, close code and limit is documented, and as it is.
+// Every verdict, error, close code, limit and room event is documented, and as it is.
 func TestTheProtocolPageHasTheTables(t *testing.T) {
 	page := protocolPage(t)
 	for name, want := range map[string]string{
 		"nack": codeTable("nack"), "error": codeTable("error"), "http": codeTable("http"),
-		"close": closeTable(), "limits": limitTable(),
+		"close": closeTable(), "limits": limitTable(), "room events": roomEventTable(),
 	} {
 		require.Equal(t, want, generatedTable(t, page, name), "put this table into docs/protocol.md:\n%s", want)
 	}

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,12 +80,13 @@ func TestGoldenClientFrames(t *testing.T) {
 }
 
 var (
-	stream    = wire.StreamID{Incarnation: 1790000000000, Sequence: 42}
-	oldest    = wire.StreamID{Incarnation: 1790000000000, Sequence: 40}
-	hint      = wire.StreamID{Incarnation: 1790000000000, Sequence: 43}
-	change    = wire.StreamID{Incarnation: 1790000000000, Sequence: 44}
-	boardRow  = []byte(`{"event_id":"` + event + `","card_id":"` + recipient + `","revision":5}`)
-	changeRow = []byte(" {\"event\":\"member_added\",\"participant_id\":\"" + recipient + "\"}")
+	stream   = wire.StreamID{Incarnation: 1790000000000, Sequence: 42}
+	oldest   = wire.StreamID{Incarnation: 1790000000000, Sequence: 40}
+	hint     = wire.StreamID{Incarnation: 1790000000000, Sequence: 43}
+	change   = wire.StreamID{Incarnation: 1790000000000, Sequence: 44}
+	boardRow = []byte(`{"event_id":"` + event + `","card_id":"` + recipient + `","revision":5}`)
+	// changeRow is of a type that this package does not know.
+	changeRow = []byte(" {\"event_id\":\"" + event + "\",\"event\":\"topic_changed\",\"room_id\":\"" + room + "\",\"version\":12,\"topic\":1}")
 )
 
 func uuid(t testing.TB, text string) wire.UUID {
@@ -99,7 +101,8 @@ func serverFrames(t testing.TB) map[string][]byte {
 	require.NoError(t, err)
 	roomEvent, err := wire.AppendRoomEvent(nil, change, true, changeRow)
 	require.NoError(t, err)
-	return map[string][]byte{
+	frames, _ := roomEventFrames(t)
+	maps.Copy(frames, map[string][]byte{
 		"welcome":               wire.AppendWelcome(nil, uuid(t, sender), uuid(t, room)),
 		"deliver":               wire.AppendDeliver(nil, stream, true, golden(t, "testdata/frames/client_envelope.json")),
 		"queued":                wire.AppendQueued(nil, []byte("m-1"), stream, uuid(t, recipient)),
@@ -114,11 +117,13 @@ func serverFrames(t testing.TB) map[string][]byte {
 		"error_no_type":         wire.AppendError(nil, wire.AlreadyAuthenticated, "", "hello was accepted before"),
 		"board_update":          board,
 		"room_event":            roomEvent,
-	}
+	})
+	return frames
 }
 
 func TestGoldenServerFrames(t *testing.T) {
-	parsed := map[string]wire.ServerFrame{
+	_, parsed := roomEventFrames(t)
+	maps.Copy(parsed, map[string]wire.ServerFrame{
 		"welcome":               {Type: wire.ServerWelcome, ParticipantID: sender, SessionID: room},
 		"deliver":               {Type: wire.ServerDeliver, StreamID: "1790000000000-42", Replay: wire.ReplayStored, Envelope: golden(t, "testdata/frames/client_envelope.json")},
 		"queued":                {Type: wire.ServerQueued, ID: "m-1", StreamID: "1790000000000-42", To: recipient},
@@ -132,9 +137,12 @@ func TestGoldenServerFrames(t *testing.T) {
 		"error":                 {Type: wire.ServerError, Reason: wire.UnknownFrame, FrameType: "typing", Detail: "an envelope is sent without a type"},
 		"error_no_type":         {Type: wire.ServerError, Reason: wire.AlreadyAuthenticated, Detail: "hello was accepted before"},
 		"board_update":          {Type: wire.ServerBoardUpdate, StreamID: "1790000000000-43", Replay: wire.ReplayLive, EventID: event, CardID: recipient, Revision: 5},
-		"room_event":            {Type: wire.ServerRoomEvent, StreamID: "1790000000000-44", Replay: wire.ReplayStored},
-		"unknown":               {Type: wire.ServerUnknown},
-	}
+		"room_event": {
+			Type: wire.ServerRoomEvent, StreamID: "1790000000000-44", Replay: wire.ReplayStored,
+			RoomEvent: &wire.RoomEvent{EventID: event, Event: "topic_changed", RoomID: room, Version: 12},
+		},
+		"unknown": {Type: wire.ServerUnknown},
+	})
 	appended, seen := serverFrames(t), map[wire.ServerType]bool{}
 	for _, path := range goldenPaths(t, "server_") {
 		name, data := frameName(path, "server_"), golden(t, path)
@@ -157,5 +165,8 @@ func TestGoldenServerFrames(t *testing.T) {
 	}
 	for frame := wire.ServerWelcome; frame <= wire.ServerUnknown; frame++ {
 		require.True(t, seen[frame], "no golden file for %s", frame)
+	}
+	for name := range appended {
+		require.FileExists(t, filepath.Join("testdata", "frames", "server_"+name+".json"))
 	}
 }

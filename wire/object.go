@@ -44,6 +44,13 @@ const (
 	inRevision
 	inFrameType
 	inDetail
+	inEvent
+	inRoomID
+	inVersion
+	inDeviceID
+	inRole
+	inEpoch
+	inRemaining
 	members
 )
 
@@ -83,6 +90,13 @@ var memberNames = [members]string{
 	inRevision:      "revision",
 	inFrameType:     "frame_type",
 	inDetail:        "detail",
+	inEvent:         "event",
+	inRoomID:        "room_id",
+	inVersion:       "version",
+	inDeviceID:      "device_id",
+	inRole:          "role",
+	inEpoch:         "epoch",
+	inRemaining:     "remaining",
 }
 
 // memberOf is memberNames the other way round, as a switch, which is faster than
@@ -159,6 +173,20 @@ func memberOf(name []byte) (member, bool) {
 		return inFrameType, true
 	case "detail":
 		return inDetail, true
+	case "event":
+		return inEvent, true
+	case "room_id":
+		return inRoomID, true
+	case "version":
+		return inVersion, true
+	case "device_id":
+		return inDeviceID, true
+	case "role":
+		return inRole, true
+	case "epoch":
+		return inEpoch, true
+	case "remaining":
+		return inRemaining, true
 	}
 	return 0, false
 }

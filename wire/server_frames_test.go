@@ -102,9 +102,7 @@ func TestRowsAreSplicedAsTheyAre(t *testing.T) {
 		got, err := wire.AppendRoomEvent(nil, stream, false, []byte(row))
 		require.NoError(t, err)
 		require.Equal(t, want, string(got))
-		frame, err := wire.ParseServer(got)
-		require.NoError(t, err)
-		require.Equal(t, wire.ServerRoomEvent, frame.Type)
+		require.True(t, json.Valid(got))
 	}
 	// Anybody who may write to the stream by hand can have put these there.
 	for _, row := range []string{``, `null`, `[]`, `{`, `{}{}`, `{"type":"deliver"}`, `{"stream_id":"1-1"}`, `{"r\u0065play":true}`, `{"a":1,"a":1}`, "{\"a\":\"\xff\"}"} {
@@ -183,6 +181,12 @@ func appendAgain(t *testing.T, frame *wire.ServerFrame) []byte {
 	case frame.Type == wire.ServerDeliver && frame.Replay != wire.ReplayUnmarked:
 		require.True(t, ok)
 		return wire.AppendDeliver(nil, id, frame.Replay == wire.ReplayStored, frame.Envelope)
+	case frame.Type == wire.ServerRoomEvent && frame.Replay != wire.ReplayUnmarked:
+		if e := frame.RoomEvent; e.EventID != "" && e.Event != "" && e.RoomID != "" {
+			again, err := wire.AppendRoomEvent(nil, id, frame.Replay == wire.ReplayStored, e.AppendRow(nil))
+			require.NoError(t, err)
+			return again
+		}
 	case frame.Type == wire.ServerQueued:
 		if to, ok := wire.ParseUUID([]byte(frame.To)); ok {
 			return wire.AppendQueued(nil, []byte(frame.ID), id, to)

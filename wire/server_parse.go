@@ -24,7 +24,7 @@ const (
 	ServerPing                                 // ID
 	ServerError                                // Reason, FrameType, Detail
 	ServerBoardUpdate                          // StreamID, Replay, EventID, CardID, Revision
-	ServerRoomEvent                            // StreamID, Replay; the rest is in Raw
+	ServerRoomEvent                            // StreamID, Replay, RoomEvent
 	ServerUnknown                              // a type this package does not know: see TypeName
 )
 
@@ -80,6 +80,7 @@ type ServerFrame struct {
 	Reason        Code
 	Revision      uint64
 	Replayed      int
+	RoomEvent     *RoomEvent // of a type that may be newer than this package
 
 	// Envelope is exactly what the sender sent: the bytes between the colon and the
 	// next comma or brace. It points into Raw.
@@ -165,6 +166,7 @@ func (r *serverReader) read(frame *ServerFrame) {
 		frame.Revision = r.integer(inRevision)
 	case ServerRoomEvent:
 		r.row(frame)
+		frame.RoomEvent = r.roomEvent()
 	case ServerUnknown:
 	}
 }
