@@ -618,3 +618,35 @@ func TestPausesGrowAndAreSpread(t *testing.T) {
 		limit = min(2*limit, longestPause)
 	}
 }
+
+// People see what happened in a room in words, with control characters quoted; programs
+// see the frame.
+func TestListenShowsRoomEvents(t *testing.T) {
+	frames := []string{
+		`{"type":"room.event","stream_id":"7-3","replay":true,"event_id":"e1","event":"room_joined","room_id":"r","participant_id":"p","device_id":"d","role":"agent","version":4}`,
+		`{"type":"room.event","stream_id":"7-4","replay":true,"event_id":"e2","event":"commit","room_id":"r","participant_id":"p","version":5,"epoch":0}`,
+		`{"type":"room.event","stream_id":"7-5","replay":true,"event_id":"e3","event":"topic\u001b","room_id":"r","version":6,"topic":1}`,
+		`{"type":"room.event","stream_id":"7-6","replay":true,"event_id":"e4","event":"prekeys_low","room_id":"r","version":6,"remaining":9}`,
+	}
+	listen := func(args ...string) outcome {
+		url := serve(t, func(r relay) {
+			r.expect(`{"type":"resume","last_id":"0"}`)
+			r.send(append(frames, `{"type":"resume_complete","replayed":4}`)...)
+			r.gone()
+		})
+		got := peer(t, "", append([]string{"listen", "--url", url, "--after", "0", "--exit-after", "4"}, args...)...)
+		require.Equal(t, exitOK, got.code, got.err)
+		return got
+	}
+	shown := listen().lines()
+	require.Len(t, shown, 4)
+	for i, want := range []string{
+		`replay 7-3  room.event "room_joined" participant "p" device "d" role "agent" room version 4`,
+		`replay 7-4  room.event "commit" participant "p" epoch 0 room version 5`,
+		`replay 7-5  room.event "topic\x1b" room version 6`,
+		`replay 7-6  room.event "prekeys_low" remaining 9 room version 6`,
+	} {
+		require.True(t, strings.HasSuffix(shown[i], want), shown[i])
+	}
+	require.Equal(t, frames, listen("--json").lines())
+}

@@ -61,7 +61,7 @@ func describe(frame wire.ServerFrame) string {
 	case wire.ServerBoardUpdate:
 		return fmt.Sprintf("board.update card %q revision %d", frame.CardID, frame.Revision)
 	case wire.ServerRoomEvent:
-		return fmt.Sprintf("room.event %q", frame.Raw)
+		return describeEvent(frame.RoomEvent)
 	default:
 	}
 	var e struct {
@@ -71,4 +71,26 @@ func describe(frame wire.ServerFrame) string {
 	}
 	_ = json.Unmarshal(frame.Envelope, &e) // for display; the relay has checked it
 	return fmt.Sprintf("%q %q from %q, %d bytes", e.Kind, e.ID, e.From, len(frame.Envelope))
+}
+
+// describeEvent names the members that the event has. Its type may be newer than this
+// program.
+func describeEvent(e *wire.RoomEvent) string {
+	text := fmt.Appendf(nil, "room.event %q", e.Event)
+	for _, member := range [...]struct{ name, value string }{
+		{"participant", e.ParticipantID}, {"device", e.DeviceID}, {"role", e.Role},
+	} {
+		if member.value != "" {
+			text = fmt.Appendf(text, " %s %q", member.name, member.value)
+		}
+	}
+	for _, member := range [...]struct {
+		name  string
+		value *int64
+	}{{"epoch", e.Epoch}, {"remaining", e.Remaining}, {"room version", &e.Version}} {
+		if member.value != nil {
+			text = fmt.Appendf(text, " %s %d", member.name, *member.value)
+		}
+	}
+	return string(text)
 }
