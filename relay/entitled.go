@@ -8,10 +8,12 @@ import (
 	"github.com/peerrelay/peerrelay/inbox"
 )
 
-// entitlement says who may have one row of the server's own. Such rows are written for
-// whoever is in the room at that moment, and the roster is looked at again before each
-// push (RELAY, "Durable Board hints"). Envelopes need none of it: a connection whose
-// participant was removed is closed.
+// entitlement says who may have one live row. Board hints are written for whoever is in the
+// room at that moment, and the roster is looked at again before each push (RELAY,
+// "Durable Board hints"). Envelopes need none of it: a connection whose participant was
+// removed is closed. Nor do room events: who they are for was read from the database after
+// the change they tell of, and a roster that is cached here may be older. It would keep a
+// new member from hearing that it has joined.
 type entitlement struct {
 	known  bool
 	roster *roster // nil: everybody
@@ -19,7 +21,7 @@ type entitlement struct {
 
 // entitlement of a live row, by the roster that is in force, where it is known here.
 func (rm *room) entitlement(kind inbox.RowKind) entitlement {
-	if kind == inbox.RowEnvelope {
+	if kind != inbox.RowBoardUpdate {
 		return entitlement{known: true}
 	}
 	found := rm.roster.Load()
@@ -35,7 +37,7 @@ func (e entitlement) to(participant uuid.UUID) bool {
 }
 
 // entitled reports whether this connection may have a row of its inbox that is about
-// to be replayed. It may ask the store.
+// to be replayed: all of the server's own need a current member. It may ask the store.
 func (s *session) entitled(kind inbox.RowKind) (bool, error) {
 	if kind == inbox.RowEnvelope {
 		return true, nil
