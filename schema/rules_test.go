@@ -41,6 +41,7 @@ var textColumns = map[string]string{
 	"notices.notice_id":           "id the sender chose; visible to the relay in the envelope",
 	"board_cards.kind":            "idea, task, question or decision",
 	"board_events.type":           "what an event does to its card",
+	"outbox.kind":                 "kind of row: board.update or room.event",
 	"room_rules.rule":             "name of a right",
 	"state_transition.machine":    "reference data",
 	"state_transition.from_state": "reference data",
@@ -118,8 +119,8 @@ func TestRights(t *testing.T) {
 		"invites":           {selects: true, insert: "admin created_by expires_at id kind tenant_id token_hash", update: "consumed_by failed_proofs state"},
 		"device_challenges": {selects: true, insert: "device_id expires_at nonce_hash tenant_id", deletes: true},
 		"device_tokens":     {selects: true, insert: "device_id expires_at tenant_id token_hash", update: "revoked_at", deletes: true},
-		"rooms":             {selects: true, insert: "id kind private_messages scheme tenant_id", update: "archived_at state version"},
-		"participants":      {selects: true, insert: "device_id id role room_id tenant_id", update: "left_at"},
+		"rooms":             {selects: true, insert: "id kind private_messages scheme tenant_id", update: "activated archived_at state version"},
+		"participants":      {selects: true, insert: "device_id id role room_id tenant_id", update: "first_gen last_gen left_at"},
 		"credentials":       {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at"},
 		"session_history":   {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
 
@@ -136,8 +137,8 @@ func TestRights(t *testing.T) {
 			update: "closed content_position last_position revision",
 		},
 		"board_events": {selects: true, insert: "author_id card_id content id revision room_id sequence signature tenant_id type"},
-		"board_outbox": {
-			selects: true, insert: "card_id event_id revision room_id sequence tenant_id", update: "claimed_until claims", deletes: true,
+		"outbox": {
+			selects: true, insert: "kind participant_id payload room_id tenant_id", update: "claimed_until claims", deletes: true,
 		},
 	})
 	requireRights(t, db, schema.DeviceRole, map[string]rights{
