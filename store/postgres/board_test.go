@@ -49,6 +49,7 @@ func (b *boardRoom) newRoom(t *testing.T, tenant uuid.UUID) (uuid.UUID, map[stor
 		members[role], err = b.s.AddParticipant(t.Context(), store.NewParticipant{Tenant: tenant, Room: room.ID, Role: role})
 		require.NoError(t, err)
 	}
+	b.db.quiet(t)
 	return room.ID, members
 }
 
@@ -105,7 +106,7 @@ func (b *boardRoom) contents(t *testing.T) []string {
 	t.Helper()
 	return strings.Split(query[string](t, b.db, `SELECT coalesce(string_agg(r, E'\n' ORDER BY r), '') FROM (
 		SELECT s::text FROM board_sequences s WHERE last > 0 UNION ALL SELECT c::text FROM board_cards c
-		UNION ALL SELECT e::text FROM board_events e UNION ALL SELECT o::text FROM board_outbox o) rows (r)`), "\n")
+		UNION ALL SELECT e::text FROM board_events e UNION ALL SELECT o::text FROM outbox o) rows (r)`), "\n")
 }
 
 func (b *boardRoom) events(t *testing.T, after int64, limit int) []board.Event {
@@ -635,8 +636,8 @@ func TestBoardPagesEndByBytes(t *testing.T) {
 	}
 }
 
-// boardTables are the Board's, in the order in which rows can be inserted.
-var boardTables = []string{"board_sequences", "board_cards", "board_events", "board_outbox"}
+// boardTables are the Board's and the outbox, in the order in which rows can be inserted.
+var boardTables = []string{"board_sequences", "board_cards", "board_events", "outbox"}
 
 // boardRow inserts the table's row of a room's first event.
 func boardRow(table string, tenant, room, card, author uuid.UUID) string {
@@ -646,8 +647,8 @@ func boardRow(table string, tenant, room, card, author uuid.UUID) string {
 			VALUES ('TENANT', 'ROOM', 'CARD', 'task', 1, 1, 1)`,
 		"board_events": `INSERT INTO board_events (tenant_id, room_id, sequence, id, card_id, type, revision, author_id, content, signature)
 			VALUES ('TENANT', 'ROOM', 1, 'CARD', 'CARD', 'created', 1, 'AUTHOR', 'x', 'x')`,
-		"board_outbox": `INSERT INTO board_outbox (tenant_id, room_id, sequence, event_id, card_id, revision)
-			VALUES ('TENANT', 'ROOM', 1, 'CARD', 'CARD', 1)`,
+		"outbox": `INSERT INTO outbox (tenant_id, room_id, kind, participant_id, payload)
+			VALUES ('TENANT', 'ROOM', 'room.event', 'AUTHOR', '{}')`,
 	}[table])
 }
 
@@ -664,7 +665,7 @@ func TestBoardPolicies(t *testing.T) {
 	counts := func(settings map[string]string) map[string]int {
 		found := map[string]int{}
 		inTransaction(t, service, settings, func(tx pgx.Tx) {
-			for _, table := range []string{"board_sequences", "board_cards", "board_events", "board_outbox"} {
+			for _, table := range boardTables {
 				var may bool
 				require.NoError(t, tx.QueryRow(t.Context(), "SELECT has_table_privilege($1, 'SELECT')", table).Scan(&may))
 				if !may {
@@ -681,7 +682,7 @@ func TestBoardPolicies(t *testing.T) {
 	}
 	mine := map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}
 	require.Equal(t, map[string]int{"board_sequences": 1, "board_cards": 1, "board_events": 1}, counts(mine), "the outbox is not read back")
-	require.Equal(t, map[string]int{"board_outbox": 1}, counts(map[string]string{"relay.actor": "maintenance"}), "ids and nothing else")
+	require.Equal(t, map[string]int{"outbox": 1}, counts(map[string]string{"relay.actor": "maintenance"}), "ids and nothing else")
 	require.Empty(t, counts(map[string]string{"relay.tenant": tenant.String(), "relay.actor": "service"}))
 	require.Empty(t, counts(map[string]string{"relay.actor": "service"}))
 	require.Empty(t, counts(nil))
@@ -709,7 +710,7 @@ func TestBoardPolicies(t *testing.T) {
 	}
 	for _, statement := range []string{
 		"UPDATE board_events SET content = 'y'", "DELETE FROM board_events", "DELETE FROM board_cards",
-		"DELETE FROM board_sequences", "UPDATE board_cards SET kind = 'idea'", "UPDATE board_outbox SET event_id = card_id",
+		"DELETE FROM board_sequences", "UPDATE board_cards SET kind = 'idea'", "UPDATE outbox SET payload = '{}'", "UPDATE outbox SET kind = 'room.event'",
 	} {
 		inTransaction(t, service, mine, func(tx pgx.Tx) {
 			_, err := tx.Exec(t.Context(), statement)

@@ -108,7 +108,6 @@ func TestRowsAreClaimedOnceAndInOrder(t *testing.T) {
 
 	tenant := subject(b.s, b.db).NewTenant(t)
 	room, members := b.newRoom(t, tenant)
-	b.db.quiet(t)
 	other := b.created(board.KindTask)
 	other.Tenant, other.Room, other.Author = tenant, room, members[store.RoleOwner].ID
 	b.commit(t, other)
@@ -158,7 +157,6 @@ func TestConcurrentClaims(t *testing.T) {
 			b.commit(t, e)
 		}
 	}
-	b.db.quiet(t)
 	for round := 0; ; round++ {
 		var wg sync.WaitGroup
 		claims, errs := make([][]store.OutboxRow, 8), make([]error, 8)
