@@ -61,6 +61,8 @@ type Config struct {
 	// Board keeps cards and their events. Nil: there is none, and its endpoints answer
 	// not_found.
 	Board board.Store
+	// MLS opens the endpoints of MLS rooms.
+	MLS bool
 	// OutboxWake is called after something was committed that inboxes are told of; an
 	// outbox.Publisher's Wake. May be nil.
 	OutboxWake func()

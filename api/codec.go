@@ -141,11 +141,21 @@ func errorAnswer(err error) (status int, body Error, foreign bool) {
 	if !known || info.Status == 0 {
 		return http.StatusInternalServerError, Error{Error: string(wire.Internal)}, true
 	}
-	return info.Status, Error{Error: string(refusal.Code), Detail: refusal.Detail}, foreign
+	body = Error{Error: string(refusal.Code), Detail: refusal.Detail}
+	if late, ok := errors.AsType[*store.EpochError](err); ok {
+		body.Epoch = &late.Current
+	}
+	return info.Status, body, foreign
 }
 
 func refusalOf(err error) (refusal *wire.Error, foreign bool) {
+	_, late := errors.AsType[*store.EpochError](err)
+	exhausted, isExhausted := errors.AsType[*store.ExhaustedError](err)
 	switch {
+	case late:
+		return &wire.Error{Code: wire.EpochConflict, Detail: "the room is in another epoch: fetch what came since, and begin anew"}, false
+	case isExhausted:
+		return &wire.Error{Code: wire.KeyPackagesExhausted, Detail: exhausted.Error()}, false
 	case errors.Is(err, store.ErrNotFound):
 		return &wire.Error{Code: wire.NotFound, Detail: "there is no such room, participant, device or credential"}, false
 	case errors.Is(err, store.ErrConflict):

@@ -100,6 +100,7 @@ var tags = []documentTag{
 	{"devices", "Devices and their states: `PENDING`, `APPROVED`, `ACTIVE`, `SUSPENDED`, `REVOKED`."},
 	{"auth", "How a device signs in."},
 	{"rooms", "Rooms and who is in them, for the operator."},
+	{"mls", "The delivery service of rooms of scheme `mls` (RFC 9420, RFC 9750): it orders commits, and keeps key packages and welcomes."},
 	{"participants", "What a participant has on the server, for the operator."},
 	{"credentials", "What a participant connects and calls with, for the operator."},
 	{"sessions", "A room as its participants see it. On the wire a room is called a session: its id is the `session_id` of envelopes."},
@@ -244,7 +245,7 @@ func (o *described) describeParameters() {
 		what := pathExample(o.route.path[:match[0]], name)
 		parameter := describedParameter{
 			Name: name, In: "path", Required: true, Schema: &schema{Type: "string"},
-			Description: "The " + strings.ReplaceAll(strings.TrimSuffix(what, "_id"), "_", " ") + "'s id.",
+			Description: describePath(what),
 			Example:     examples[what],
 		}
 		if _, ok := wire.ParseUUID([]byte(parameter.Example)); ok {
@@ -395,6 +396,7 @@ var examples = map[string]string{ //nolint:gosec // none is a secret of anybody
 	"credential_id":       "019ad2f0-6a41-7e08-b3f6-c05d1a2e3f48",
 	"tenant_id":           "019ad2ee-1f00-7a90-8c55-d4e3f2a1b0c9",
 	"card_id":             "019ad2f1-0c11-7f64-9a27-5e6d7c8b9a01",
+	"epoch":               "1",
 	"event_id":            "019ad2f1-0c12-7034-8b68-3f4e5d6c7b82",
 	"message_id":          "m-1",
 	"token_hash":          "a token's hash, which is 32 byte",
@@ -457,6 +459,14 @@ func pathExample(before, name string) string {
 	default:
 		return strings.TrimSuffix(segments[len(segments)-1], "s") + "_id"
 	}
+}
+
+// describePath says what a parameter of a path is.
+func describePath(what string) string {
+	if what == "epoch" {
+		return "The epoch of the room, a number."
+	}
+	return "The " + strings.ReplaceAll(strings.TrimSuffix(what, "_id"), "_", " ") + "'s id."
 }
 
 // examplePath is a path with its examples filled in.

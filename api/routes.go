@@ -12,6 +12,7 @@ func (a *API) routes() []route {
 		a.deviceRoutes(),
 		a.authRoutes(),
 		a.roomRoutes(),
+		a.groupRoutes(),
 		a.participantRoutes(),
 		a.sessionRoutes(),
 		a.boardRoutes(),

@@ -17,8 +17,8 @@ const (
 	plainAtOnceOfOne = 4       // of one participant
 )
 
-// senders bounds what participants send over HTTP: wire.EnvelopesPerSec each, as on the
-// socket, and how much is under way.
+// senders bounds what participants send over HTTP, and what devices put into MLS groups:
+// wire.EnvelopesPerSec each, as on the socket, and how much is under way.
 type senders struct {
 	rates *budgets[uuid.UUID]
 	work  chan struct{} // one place for each message under way
@@ -43,12 +43,12 @@ func (s *senders) begin(participant uuid.UUID) (done func(), err error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.all >= plainBodies:
-		return nil, unavailable("too many messages are under way")
+		return nil, unavailable("too many such requests are under way")
 	case s.busy[participant] >= plainAtOnceOfOne:
-		return nil, &wire.Error{Code: wire.RateLimited, Detail: "4 messages of this participant are under way"}
+		return nil, &wire.Error{Code: wire.RateLimited, Detail: "4 such requests are under way already"}
 	}
 	if wait := s.rates.take(participant); wait > 0 {
-		return nil, &laterError{&wire.Error{Code: wire.RateLimited, Detail: "more than 20 messages in a second"}, wait}
+		return nil, &laterError{&wire.Error{Code: wire.RateLimited, Detail: "more than 20 such requests in a second"}, wait}
 	}
 	s.busy[participant]++
 	s.all++

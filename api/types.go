@@ -135,4 +135,6 @@ type Health struct {
 type Error struct {
 	Error  string `json:"error"` // one of the codes in docs/protocol.md
 	Detail string `json:"detail,omitzero"`
+
+	Epoch *uint64 `json:"epoch,omitzero"` // epoch_conflict: the one that the room is in
 }

@@ -134,6 +134,7 @@ func (n *Node) newAPI() (*api.API, error) {
 		Presence:      n.cluster,
 		Admission:     n.core,
 		Board:         n.postgres,
+		MLS:           n.cfg.MLS,
 		OutboxWake:    n.outbox.Wake,
 		OperatorToken: token,
 		ServiceToken:  service,
