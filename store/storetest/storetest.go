@@ -68,11 +68,17 @@ var (
 		"Devices":         testDevices,
 		"Memberships":     testMemberships,
 		"RevocationRaces": testRevocationRaces,
-		"SigningIn":       testSigningIn,
-		"Prekeys":         testPrekeys,
-		"Tenancy":         testTenancy,
-		"TenantPages":     testTenantPages,
-		"CursorKeys":      testCursorKeys,
+
+		"KeyPackages": testKeyPackages,
+		"Groups":      testGroups,
+		"GroupEnds":   testGroupEnds,
+		"CommitRaces": testCommitRaces,
+
+		"SigningIn":   testSigningIn,
+		"Prekeys":     testPrekeys,
+		"Tenancy":     testTenancy,
+		"TenantPages": testTenantPages,
+		"CursorKeys":  testCursorKeys,
 	}
 	// edgeSuite is what also holds for a store that is asked over a network.
 	edgeSuite = suite{
