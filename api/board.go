@@ -110,9 +110,7 @@ func (s *sessionRequest) commitEvent(e board.NewEvent, id *string, content, sign
 	if err != nil {
 		return 0, nil, boardRefusal(err)
 	}
-	if s.api.cfg.OutboxWake != nil {
-		s.api.cfg.OutboxWake()
-	}
+	s.api.wakeOutbox()
 	status := http.StatusOK
 	if committed || ours { // nobody else knows an id of ours
 		status = http.StatusCreated

@@ -71,9 +71,19 @@ func (op *operation) inDoubt(c cluster.Change, err error) error {
 	return errors.Join(err, op.spread(c))
 }
 
+// spread tells every node, and then inboxes. Whatever became of the announcement, what is
+// committed is due there.
 func (op *operation) spread(c cluster.Change) error {
+	defer op.api.wakeOutbox()
 	c.Tenant = op.tenant
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(op.ctx), op.api.cfg.AnnounceTimeout)
 	defer cancel()
 	return op.api.cfg.Announcer.Announce(ctx, c)
+}
+
+// wakeOutbox makes what was committed reach inboxes at once.
+func (a *API) wakeOutbox() {
+	if a.cfg.OutboxWake != nil {
+		a.cfg.OutboxWake()
+	}
 }

@@ -172,5 +172,6 @@ func refusalOf(err error) (refusal *wire.Error, foreign bool) {
 
 // refused reports whether the store said no, as against not knowing.
 func refused(err error) bool {
-	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid)
+	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid) ||
+		errors.Is(err, store.ErrForbidden)
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"slices"
@@ -43,8 +42,7 @@ func (a *API) listDevices(r *http.Request) (int, any, error) {
 		answer.Devices = append(answer.Devices, deviceAnswer(&devices[i]))
 	}
 	if more && len(devices) > 0 {
-		last := devices[len(devices)-1].ID
-		answer.NextCursor = base64.RawURLEncoding.EncodeToString(last[:])
+		answer.NextCursor = idCursor(devices[len(devices)-1].ID)
 	}
 	return http.StatusOK, answer, nil
 }
@@ -61,23 +59,12 @@ func readDevicePage(r *http.Request) (page devicePage, err error) {
 	if err != nil {
 		return page, err
 	}
-	page = devicePage{state: store.DeviceState(query["state"]), limit: defaultRows}
+	page.state = store.DeviceState(query["state"])
 	if page.state != "" && !slices.Contains(deviceStates, page.state) {
 		return page, malformed("state must be PENDING, APPROVED, ACTIVE, SUSPENDED or REVOKED")
 	}
-	if text, given := query["limit"]; given {
-		if page.limit, err = readLimit(text); err != nil {
-			return page, err
-		}
-	}
-	if text, given := query["cursor"]; given {
-		raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-		if err != nil || len(raw) != len(page.after) {
-			return page, malformed("cursor is not one that this list has handed out")
-		}
-		copy(page.after[:], raw)
-	}
-	return page, nil
+	page.after, page.limit, err = readIDPage(query)
+	return page, err
 }
 
 var deviceStates = []store.DeviceState{

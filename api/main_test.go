@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,13 @@ func (*recorder) LeaseLost() {}
 
 func (*recorder) PeerLost() {}
 
+// changesNow returns what was applied since the last take, and keeps it.
+func (r *recorder) changesNow() []cluster.Change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.changes)
+}
+
 // take returns what was applied since the last take.
 func (r *recorder) take() []cluster.Change {
 	r.mu.Lock()
@@ -145,6 +153,7 @@ type faults struct {
 	mu        sync.Mutex
 	announces int // so many announcements fail
 	lose      bool
+	fail      bool // RemoveParticipant fails before it did anything
 	panics    bool
 }
 
@@ -178,8 +187,19 @@ func (f *faults) lost(err error) error {
 }
 
 func (f *faults) RemoveParticipant(ctx context.Context, tenant, room, participant, by uuid.UUID) (store.Room, error) {
-	after, err := f.Store.RemoveParticipant(ctx, tenant, room, participant, uuid.Nil)
+	f.mu.Lock()
+	fail := f.fail
+	f.mu.Unlock()
+	if fail {
+		return store.Room{}, errFault
+	}
+	after, err := f.Store.RemoveParticipant(ctx, tenant, room, participant, by)
 	return after, f.lost(err)
+}
+
+func (f *faults) ArchiveRoom(ctx context.Context, tenant, room, by uuid.UUID) (store.Room, error) {
+	archived, err := f.Store.ArchiveRoom(ctx, tenant, room, by)
+	return archived, f.lost(err)
 }
 
 func (f *faults) RevokeCredential(ctx context.Context, tenant, credential uuid.UUID) ([]store.Credential, error) {

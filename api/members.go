@@ -10,9 +10,9 @@ import (
 	"github.com/peerrelay/peerrelay/store"
 )
 
-// addMember makes a membership and its first credential. Nobody loses anything by
-// it, so nodes that cannot be told in time are a warning: the credential, which is
-// shown only once, must not be lost to that.
+// addMember makes a membership, and for the operator its first credential: devices mint
+// their own. Nobody loses anything by it, so nodes that cannot be told in time are a
+// warning: the credential, which is shown only once, must not be lost to that.
 func (a *API) addMember(r *http.Request) (int, any, error) {
 	room, err := pathID(r, "id")
 	if err != nil {
@@ -22,16 +22,12 @@ func (a *API) addMember(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
-	member := store.NewParticipant{Room: room, Role: store.Role(body.Role)}
-	if !member.Role.Valid() {
-		return 0, nil, malformed("role must be owner, controller, agent or viewer")
+	who := callerOf(r.Context())
+	member, err := body.read(who)
+	if err != nil {
+		return 0, nil, err
 	}
-	if body.DeviceID != "" {
-		if member.Device, err = bodyID(body.DeviceID, "device_id"); err != nil {
-			return 0, nil, err
-		}
-	}
-	terms, err := credentialTerms(body.Kind, body.TTLSeconds)
+	t, err := credentialTerms(body.Kind, body.TTLSeconds)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -40,36 +36,53 @@ func (a *API) addMember(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	return op.addMember(member, terms)
-}
-
-func (op *operation) addMember(member store.NewParticipant, t terms) (int, any, error) {
-	member.Tenant = op.tenant
-	added, err := op.api.cfg.Store.AddParticipant(op.ctx, member)
+	member.Tenant, member.Room = op.tenant, room
+	added, err := a.cfg.Store.AddParticipant(op.ctx, member)
 	if err != nil {
-		return 0, nil, op.inDoubt(cluster.Change{Room: member.Room}, err)
-	}
-	credential, err := op.mint(added.ID, t)
-	if err != nil {
-		op.api.log.WarnContext(op.ctx, "participant was added, but its credential was not minted", "participant", added.ID)
-		return 0, nil, op.inDoubt(cluster.Change{Room: member.Room}, err)
+		return 0, nil, op.inDoubt(cluster.Change{Room: room}, err)
 	}
 	answer := Member{
-		ParticipantID: added.ID.String(),
-		RoomID:        added.Room.String(),
-		DeviceID:      added.Device.String(),
-		Role:          string(added.Role),
-		JoinedAt:      added.JoinedAt.UTC(),
-		Credential:    credential.Credential,
-		CredentialID:  credential.CredentialID,
-		Kind:          credential.Kind,
-		ExpiresAt:     credential.ExpiresAt,
+		ParticipantID: added.ID.String(), RoomID: added.Room.String(), DeviceID: added.Device.String(),
+		Role: string(added.Role), JoinedAt: added.JoinedAt.UTC(),
+	}
+	if who.operator {
+		if err := op.mintFirst(&answer, &added, t); err != nil {
+			return 0, nil, err
+		}
 	}
 	if err := op.spread(cluster.Change{Room: added.Room}); err != nil {
-		op.api.log.WarnContext(op.ctx, "not every node knows the new participant yet", "room", added.Room, "error", err)
+		a.log.WarnContext(op.ctx, "not every node knows the new participant yet", "room", added.Room, "error", err)
 		answer.Warning = "added, but not every node knows it yet; it will within a minute"
 	}
 	return http.StatusCreated, answer, nil
+}
+
+// read reads what the caller may ask for.
+func (n *NewMember) read(who caller) (member store.NewParticipant, err error) {
+	member = store.NewParticipant{Role: store.Role(n.Role), By: who.device.ID}
+	if !member.Role.Valid() {
+		return member, malformed("role must be owner, controller, agent or viewer")
+	}
+	if !who.operator && (n.Kind != "" || n.TTLSeconds != nil) {
+		return member, malformed("kind and ttl_seconds are for the operator: a device mints its credentials itself")
+	}
+	if n.DeviceID == "" && who.operator {
+		return member, nil
+	}
+	member.Device, err = bodyID(n.DeviceID, "device_id")
+	return member, err
+}
+
+// mintFirst adds the first credential to the answer.
+func (op *operation) mintFirst(answer *Member, added *store.Participant, t terms) error {
+	credential, err := op.mint(added.ID, t)
+	if err != nil {
+		op.api.log.WarnContext(op.ctx, "participant was added, but its credential was not minted", "participant", added.ID)
+		return op.inDoubt(cluster.Change{Room: added.Room}, err)
+	}
+	answer.Credential, answer.CredentialID = credential.Credential, credential.CredentialID
+	answer.Kind, answer.ExpiresAt = credential.Kind, credential.ExpiresAt
+	return nil
 }
 
 // removeMember may be repeated: somebody who has been removed is announced again.
@@ -90,7 +103,7 @@ func (a *API) removeMember(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	change, err := op.remove(room, participant)
+	change, err := op.remove(callerOf(r.Context()), room, participant)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -101,35 +114,53 @@ func (a *API) removeMember(r *http.Request) (int, any, error) {
 }
 
 // remove returns what is to be announced.
-func (op *operation) remove(room, participant uuid.UUID) (cluster.Change, error) {
+func (op *operation) remove(who caller, room, participant uuid.UUID) (cluster.Change, error) {
 	change := cluster.Change{Room: room, Removed: []uuid.UUID{participant}}
-	after, err := op.api.cfg.Store.RemoveParticipant(op.ctx, op.tenant, room, participant, uuid.Nil)
+	after, err := op.api.cfg.Store.RemoveParticipant(op.ctx, op.tenant, room, participant, who.device.ID)
 	if errors.Is(err, store.ErrNotFound) {
-		after, err = op.removedBefore(room, participant)
+		after, err = op.removedBefore(who, room, participant)
 	}
-	if err != nil {
-		return change, op.inDoubt(change, err)
+	if err == nil {
+		change.Version = after.Version
+		return change, nil
 	}
-	change.Version = after.Version
-	return change, nil
+	if !refused(err) {
+		// The store did not say whether the caller may do this, so this has to: nobody's
+		// connections are closed because a stranger asked for it.
+		if _, _, forbidden := op.mayRemove(who, room, participant); forbidden != nil {
+			change.Removed = nil
+		}
+	}
+	return change, op.inDoubt(change, err)
 }
 
 // removedBefore tells somebody who was removed earlier from somebody who never was
 // there, and from a member of another room.
-func (op *operation) removedBefore(room, participant uuid.UUID) (store.Room, error) {
-	now, err := op.api.cfg.Store.FindRoom(op.ctx, op.tenant, room)
+func (op *operation) removedBefore(who caller, room, participant uuid.UUID) (store.Room, error) {
+	now, left, err := op.mayRemove(who, room, participant)
+	if err == nil && !left {
+		err = store.ErrNotFound
+	}
+	return now, err
+}
+
+// mayRemove says whether the caller may remove, or have removed, somebody who is or was in
+// the room, and whether that one has left: operator, admins and owners may, and everybody
+// may leave (store.Rooms).
+func (op *operation) mayRemove(who caller, room, participant uuid.UUID) (now store.Room, left bool, err error) {
+	p, left, err := op.api.cfg.Store.Membership(op.ctx, op.tenant, room, participant)
 	if err != nil {
-		return store.Room{}, err
+		return now, left, err
 	}
-	switch _, err := op.api.cfg.Store.FindParticipant(op.ctx, op.tenant, participant); {
-	case err == nil:
-		return store.Room{}, store.ErrNotFound
-	case !errors.Is(err, store.ErrNotFound):
-		return store.Room{}, err
+	roster, err := op.api.cfg.Store.Roster(op.ctx, op.tenant, room)
+	if err != nil || who.admin() || p.Device == who.device.ID {
+		return roster.Room, left, err
 	}
-	// The one look-up that knows former participants too; they have nothing to revoke.
-	if _, err := op.api.cfg.Store.RevokeParticipantCredentials(op.ctx, op.tenant, participant); err != nil {
-		return store.Room{}, err
+	switch self, member := memberOf(roster, who.device.ID); {
+	case !member:
+		return roster.Room, left, store.ErrNotFound
+	case self.Role != store.RoleOwner:
+		return roster.Room, left, store.ErrForbidden
 	}
-	return now, nil
+	return roster.Room, left, nil
 }

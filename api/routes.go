@@ -39,46 +39,96 @@ func pageParameters() []parameter {
 	}
 }
 
+// Who may call the endpoints of rooms.
+const (
+	forMembers  = "devices that are in the room, admin devices, and the operator"
+	forManagers = "the room's owners, admin devices, and the operator"
+)
+
+var notManager = refusedAs{"forbidden", "A member asks who is neither an owner nor an admin."}
+
 func (a *API) roomRoutes() []route {
+	list := pageParameters()
+	list[0].description = "Rows of a page, 1 to 500; default 100."
 	return []route{
-		{method: http.MethodPost, path: "/v1/rooms", access: forOperator, handler: a.createRoom, doc: doc{
+		{method: http.MethodPost, path: roomsPath, access: forDevice, handler: a.createRoom, doc: doc{
 			tag:     "rooms",
 			summary: "Make a room",
-			description: "Its kind, encryption scheme and policy of private messages never change. A room is `CREATED` until its " +
-				"first member is added. Asking twice makes two rooms.",
+			who:     "`ACTIVE` human devices, and the operator",
+			description: "Its kind, encryption scheme and policy of private messages never change. The device that makes a room is its " +
+				"owner: `participant_id` is who it is there. The operator makes an empty one, which is `CREATED` until its first member is " +
+				"added. Asking twice makes two rooms.",
 			request: NewRoom{}, status: http.StatusCreated, answer: Room{},
-			example:  NewRoom{Kind: "group", Scheme: "sender_keys", PrivateMessages: "allowed"},
-			refusals: []refusedAs{{"malformed_request", "A kind, scheme or policy there is not, or the double ratchet outside a direct room."}},
+			example: NewRoom{Kind: "group", Scheme: "sender_keys", PrivateMessages: "allowed"},
+			refusals: []refusedAs{
+				{"malformed_request", "A kind, scheme or policy there is not, or the double ratchet outside a direct room."},
+				{"forbidden", "The device is an agent's, or not `ACTIVE`."},
+			},
 		}},
-		{method: http.MethodGet, path: "/v1/rooms/{id}", access: forOperator, handler: a.showRoom, doc: doc{
-			tag: "rooms", summary: "Show a room", status: http.StatusOK, answer: Room{},
+		{method: http.MethodGet, path: roomsPath, access: forDevice, handler: a.listRooms, doc: doc{
+			tag: "rooms", summary: "List the rooms that the device is in",
+			description: "The operator gets all of them. In the order of their making, without who is in them.",
+			query:       list, status: http.StatusOK, answer: Rooms{},
+		}},
+		{method: http.MethodGet, path: "/v1/rooms/{id}", access: forDevice, handler: a.showRoom, doc: doc{
+			tag: "rooms", summary: "Show a room and who is in it", who: forMembers,
+			description: "Each participant with the public keys that its device enrolled with. What they are worth is for the reader to " +
+				"check: `agreement_signature`, and the fingerprint that the device shows.",
+			status: http.StatusOK, answer: Room{},
 			refusals: []refusedAs{noSuchRoom},
 		}},
-		{method: http.MethodPost, path: "/v1/rooms/{id}/members", access: forOperator, handler: a.addMember, doc: doc{
-			tag:     "rooms",
-			summary: "Add a participant, with a first credential",
-			description: "Without `device_id` a new local device is made that is `ACTIVE` already. The credential is shown in this " +
-				"answer and never again. A `warning` says that it is done, but that not every node knows it yet. Asking twice adds two.",
-			request: NewMember{}, status: http.StatusCreated, answer: Member{},
-			example: NewMember{Role: "agent"},
-			refusals: []refusedAs{
-				{"not_found", "There is no such room or device."},
-				{"conflict", "The room is archived or has no place for that role, or the device is not `ACTIVE` or is a member already."},
-			},
+		a.addMemberRoute(),
+		a.removeMemberRoute(),
+		{method: http.MethodPost, path: "/v1/rooms/{id}/archive", access: forDevice, handler: a.archiveRoom, doc: doc{
+			tag: "rooms", summary: "Archive a room", who: forManagers,
+			description: "For ever: nothing is stored in it from the answer on (`room_archived`), and its members may read on. It may be repeated.",
+			status:      http.StatusOK, answer: Room{},
+			refusals: []refusedAs{noSuchRoom, notManager, {"conflict", "Nobody was ever in the room."}, notAnnounced},
 		}},
-		{method: http.MethodDelete, path: "/v1/rooms/{id}/members/{participant_id}", access: forOperator, handler: a.removeMember, doc: doc{
-			tag:     "rooms",
-			summary: "Remove a participant",
-			description: "Answered when every live node has put it in force: from then on nothing is accepted from the participant or " +
-				"delivered to it, and its connections are closed. It may be repeated.",
-			status: http.StatusOK, answer: Removed{},
-			refusals: []refusedAs{
-				{"not_found", "There is no such room, or the participant never was in it."},
-				{"conflict", "The room is archived."},
-				notAnnounced,
-			},
+		{method: http.MethodPost, path: "/v1/rooms/{id}/reset", access: forDevice, handler: a.resetRoom, doc: doc{
+			tag: "rooms", summary: "Begin a room's encryption anew", who: forManagers + "; with the double ratchet every member",
+			description: "The keys of before are retired: sender generations are allocated anew, an MLS room waits for a commit that makes a " +
+				"new group, and in a direct room the owner writes first again. Who is in the room stays as it is. Each request is a reset.",
+			status: http.StatusOK, answer: Room{},
+			refusals: []refusedAs{noSuchRoom, notManager, {"conflict", "The room is archived or not encrypted, or nobody was ever in it."}, notAnnounced},
 		}},
 	}
+}
+
+func (a *API) addMemberRoute() route {
+	return route{method: http.MethodPost, path: "/v1/rooms/{id}/members", access: forDevice, handler: a.addMember, doc: doc{
+		tag:     "rooms",
+		summary: "Add a participant",
+		who:     forManagers,
+		description: "A device names the `device_id` of an `ACTIVE` one, which mints its credentials itself. For the operator the answer has a " +
+			"first credential, which is never shown again, and without `device_id` a new local device is made that is `ACTIVE` already. " +
+			"Everybody in the room is told (`room_joined`). A `warning` says that it is done, but that not every node knows it yet.",
+		request: NewMember{}, status: http.StatusCreated, answer: Member{},
+		example: NewMember{Role: "agent"},
+		refusals: []refusedAs{
+			{"not_found", "There is no such room or device."},
+			notManager,
+			{"conflict", "The room is archived or has no place for that role, or the device is not `ACTIVE` or is a member already."},
+		},
+	}}
+}
+
+func (a *API) removeMemberRoute() route {
+	return route{method: http.MethodDelete, path: "/v1/rooms/{id}/members/{participant_id}", access: forDevice, handler: a.removeMember, doc: doc{
+		tag:     "rooms",
+		summary: "Remove a participant, or leave",
+		who:     forManagers + "; the device itself, to leave",
+		description: "Answered when every live node has put it in force: from then on nothing is accepted from the participant or " +
+			"delivered to it, and its connections are closed (4403). Those who stay are told (`member_removed`), and where the room is encrypted " +
+			"that they need new keys (`rekey_required`). It may be repeated.",
+		status: http.StatusOK, answer: Removed{},
+		refusals: []refusedAs{
+			{"not_found", "There is no such room, or the participant never was in it."},
+			notManager,
+			{"conflict", "The room is archived."},
+			notAnnounced,
+		},
+	}}
 }
 
 func (a *API) participantRoutes() []route {
@@ -105,7 +155,7 @@ func (a *API) credentialRoutes() []route {
 			example: NewCredential{ParticipantID: "{participant_id}", Kind: "session"},
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or the participant is not in it."},
-				{"conflict", "The room is archived, or the device is not `ACTIVE`."},
+				{"conflict", "The device is not `ACTIVE`."},
 			},
 		}},
 		{method: http.MethodPost, path: "/v1/participants/{id}/credentials", access: forOperator, handler: a.mintForParticipant, doc: doc{
@@ -116,7 +166,7 @@ func (a *API) credentialRoutes() []route {
 			example: NewCredential{Kind: "session"},
 			refusals: []refusedAs{
 				noSuchParticipant,
-				{"conflict", "The room is archived, or the device is not `ACTIVE`."},
+				{"conflict", "The device is not `ACTIVE`."},
 			},
 		}},
 		{method: http.MethodDelete, path: "/v1/participants/{id}/credentials", access: forOperator, handler: a.revokeAll, doc: doc{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -82,15 +83,16 @@ func (s *sessionRequest) enter() (leave func(), err error) {
 	return leave, nil
 }
 
-// enterToRead is called before the credential of a request that only reads is looked up.
-// Until leave no change of the room is answered, so nothing is read with a credential
-// after its revocation was, however long the read takes.
+// enterToRead is called before the credential or access token of a request that only reads
+// of a room is looked up. Until leave no change of the room is answered, so nothing is read
+// with a credential after its revocation was, or by a device after it was suspended, however
+// long the read takes.
 func (rt *router) enterToRead(r *http.Request, to *route) (leave func(), err error) {
-	room, named := wire.ParseUUID([]byte(r.PathValue("id")))
 	token, _ := bearer(r)
 	admission := rt.api.cfg.Admission
-	byParticipant := rt.limits != nil && !rt.api.isOperator(token) // on the socket everybody is the operator
-	if to.access != forSession || to.method != http.MethodGet || !named || !byParticipant || admission == nil {
+	fromOutside := rt.limits != nil && !rt.api.isOperator(token) // on the socket everybody is the operator
+	room, reads := to.readsRoom(r)
+	if !reads || !fromOutside || admission == nil {
 		return func() {}, nil
 	}
 	leave, err = admission.Enter(room)
@@ -99,6 +101,20 @@ func (rt *router) enterToRead(r *http.Request, to *route) (leave func(), err err
 	}
 	return leave, nil
 }
+
+// readsRoom names the room that a request reads. For the list of rooms it is none, which
+// waits for what is changed in all rooms at once, as when a device is suspended.
+func (r *route) readsRoom(request *http.Request) (room uuid.UUID, reads bool) {
+	if r.method != http.MethodGet || r.access != forSession && !strings.HasPrefix(r.path, roomsPath) {
+		return uuid.Nil, false
+	}
+	if r.path == roomsPath {
+		return uuid.Nil, true
+	}
+	return wire.ParseUUID([]byte(request.PathValue("id")))
+}
+
+const roomsPath = "/v1/rooms"
 
 func (s *sessionRequest) stillAllowed() error {
 	now, err := s.api.cfg.Store.Authenticate(s.ctx, s.who.token)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/peerrelay/peerrelay/cluster"
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -33,23 +34,33 @@ func (a *API) allocateGeneration(r *http.Request) (int, any, error) {
 	if err := body.read(&wanted); err != nil {
 		return 0, nil, err
 	}
-	leave, err := s.enter()
-	if err != nil {
-		return 0, nil, err
-	}
-	defer leave()
-	made, err := a.cfg.Store.AllocateGeneration(s.ctx, wanted)
+	made, err := s.allocate(wanted)
 	if errors.Is(err, store.ErrConflict) {
 		return 0, nil, &wire.Error{Code: wire.Conflict, Detail: "that kid was published with another session_key, or the room is archived"}
 	}
 	if err != nil {
 		return 0, nil, err
 	}
+	if made.Rekeyed {
+		if err := s.announce(cluster.Change{Room: s.room, Version: made.RoomVersion}); err != nil {
+			return 0, nil, err
+		}
+	}
 	status := http.StatusCreated
 	if made.Again {
 		status = http.StatusOK
 	}
 	return status, Generation{Gen: made.Gen, KID: kidText(made.KID), AllocatedAt: made.AllocatedAt.UTC()}, nil
+}
+
+// allocate is over before anything is announced: an announcement waits for whoever entered.
+func (s *sessionRequest) allocate(wanted store.NewGeneration) (store.Generation, error) {
+	leave, err := s.enter()
+	if err != nil {
+		return store.Generation{}, err
+	}
+	defer leave()
+	return s.api.cfg.Store.AllocateGeneration(s.ctx, wanted)
 }
 
 func (g *NewGeneration) read(into *store.NewGeneration) error {

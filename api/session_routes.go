@@ -106,7 +106,8 @@ func (a *API) rosterRoutes() []route {
 			who:     forSenders,
 			description: "Before a sender key is distributed, its sender publishes the session key that belongs to it, under a random `kid`. " +
 				"The next `gen` of this participant in this room is allocated to it. It may be repeated: a `kid` that was published " +
-				"before with the same key answers 200 with the same `gen`.",
+				"before with the same key answers 200 with the same `gen`. After somebody has left the room, or a reset, the generations " +
+				"of before are retired: the first one that nobody else has to follow makes a `REKEYING` room `ACTIVE`.",
 			request: NewGeneration{}, status: http.StatusCreated, answer: Generation{},
 			example: NewGeneration{KID: "AAECAwQFBgcICQoLDA0ODw", SessionKey: "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="},
 			refusals: []refusedAs{

@@ -2,15 +2,38 @@ package api
 
 import "time"
 
-// Room answers POST /v1/rooms and GET /v1/rooms/{id}.
+// Room is a room as its members see it.
 type Room struct {
 	ID              string    `json:"room_id" schema:"uuid"`
 	Kind            string    `json:"kind"`
 	Scheme          string    `json:"scheme" schema:"sender_keys|mls|double_ratchet|none"`
 	PrivateMessages string    `json:"private_messages" schema:"allowed|refused"`
 	State           string    `json:"state" schema:"CREATED|ACTIVE|REKEYING|ARCHIVED"`
-	Version         int64     `json:"version"`
+	Version         int64     `json:"version"`            // rises with every change of the room or of who is in it
+	Activated       *bool     `json:"activated,omitzero"` // direct rooms: the owner has written first, since the last new start
 	CreatedAt       time.Time `json:"created_at"`
+
+	ParticipantID string       `json:"participant_id,omitzero" schema:"uuid"` // who the device that asks is there; absent in lists
+	Participants  []RoomMember `json:"participants,omitzero"`                 // GET /v1/rooms/{id} only
+}
+
+// RoomMember is one participant of a Room, with its device's public keys. A device that the
+// operator made has none.
+type RoomMember struct {
+	ParticipantID string    `json:"participant_id" schema:"uuid"`
+	DeviceID      string    `json:"device_id" schema:"uuid"`
+	Role          string    `json:"role" schema:"owner|controller|agent|viewer"`
+	JoinedAt      time.Time `json:"joined_at"`
+
+	IdentityKey        string `json:"identity_key,omitzero"`        // base64; Ed25519, 32 bytes
+	AgreementKey       string `json:"agreement_key,omitzero"`       // base64; X25519, 32 bytes
+	AgreementSignature string `json:"agreement_signature,omitzero"` // base64; by identity_key over agreement_key, 64 bytes
+}
+
+// Rooms answers GET /v1/rooms.
+type Rooms struct {
+	Rooms      []Room `json:"rooms"`
+	NextCursor string `json:"next_cursor,omitzero"` // absent on the last page
 }
 
 // NewRoom is the body of POST /v1/rooms. Every member may be left out.
@@ -23,9 +46,9 @@ type NewRoom struct {
 // NewMember is the body of POST /v1/rooms/{id}/members.
 type NewMember struct {
 	Role       string `json:"role" schema:"owner|controller|agent|viewer"`
-	DeviceID   string `json:"device_id,omitzero" schema:"uuid"`           // default: a new local device that is already ACTIVE
-	Kind       string `json:"kind,omitzero" schema:"session|development"` // of its credential: session (default) or development
-	TTLSeconds *int64 `json:"ttl_seconds,omitzero" schema:"1..31622400"`  // of its credential; default 24 h
+	DeviceID   string `json:"device_id,omitzero" schema:"uuid"`           // the operator may leave it out: a new local device that is already ACTIVE
+	Kind       string `json:"kind,omitzero" schema:"session|development"` // operator only, of the credential: session (default) or development
+	TTLSeconds *int64 `json:"ttl_seconds,omitzero" schema:"1..31622400"`  // operator only, of the credential; default 24 h
 }
 
 // Member answers POST /v1/rooms/{id}/members.
@@ -35,10 +58,10 @@ type Member struct {
 	DeviceID      string    `json:"device_id" schema:"uuid"`
 	Role          string    `json:"role" schema:"owner|controller|agent|viewer"`
 	JoinedAt      time.Time `json:"joined_at"`
-	Credential    string    `json:"credential"` // shown once, here
-	CredentialID  string    `json:"credential_id" schema:"uuid"`
-	Kind          string    `json:"kind"`
-	ExpiresAt     time.Time `json:"expires_at"`
+	Credential    string    `json:"credential,omitzero"` // for the operator, like what follows; shown once, here
+	CredentialID  string    `json:"credential_id,omitzero" schema:"uuid"`
+	Kind          string    `json:"kind,omitzero"`
+	ExpiresAt     time.Time `json:"expires_at,omitzero"`
 	Warning       string    `json:"warning,omitzero"` // done, but not known to every node yet
 }
 

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(self, filepath.Join(programs, "relay")))
 	device := server.Enroll(t, "agent", false)
-	active := server.ActiveDevice(t, "agent", false)
+	active, member := server.ActiveDevice(t, "agent", false), server.ActiveDevice(t, "agent", false)
 	emptyDatabase, othersDatabase := pgtest.EmptyURL(t), pgtest.As(t, pgtest.EmptyURL(t), schema.ServiceRole)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -61,6 +61,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PENDING_DEVICE", device.ID)
 			env.Setenv("PENDING_FINGERPRINT", device.Keys.Fingerprint())
 			env.Setenv("ACTIVE_DEVICE", active.ID)
+			env.Setenv("MEMBER_DEVICE", member.ID)
 			env.Setenv("EMPTY_DATABASE", emptyDatabase)
 			env.Setenv("OTHERS_DATABASE", othersDatabase)
 			return nil
@@ -249,7 +250,7 @@ func TestQuote(t *testing.T) {
 // Every command has an example in its help (DESIGN section 2).
 func TestHelpHasExamples(t *testing.T) {
 	for _, command := range []string{
-		"serve", "room create", "participant add", "participant remove", "participant list",
+		"serve", "room create", "room list", "room show", "room archive", "room reset", "participant add", "participant remove", "participant list",
 		"credential mint", "credential revoke", "invite create", "invite revoke",
 		"device list", "device approve", "device suspend", "device reinstate", "device revoke", "freeze", "inbox", "doctor", "migrate", "version",
 	} {

@@ -28,6 +28,8 @@ type peer struct {
 	conn *client.Conn
 	who  testkit.Participant
 	seq  atomic.Uint64
+
+	events []wire.ServerFrame // room events that came while something else was waited for
 }
 
 // connect says hello and does not resume.
@@ -63,12 +65,12 @@ func (p *peer) send(frame []byte) {
 	require.NoError(p.t, p.conn.SendRaw(p.t.Context(), frame))
 }
 
-// next returns the next frame that is no ping.
+// next returns the next frame that is no ping and no room event.
 func (p *peer) next() wire.ServerFrame {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
-	frame, err := p.conn.Receive(ctx)
+	frame, err := p.other(ctx)
 	require.NoError(p.t, err)
 	return frame
 }
@@ -79,9 +81,36 @@ func (p *peer) receive() (wire.ServerFrame, error) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
-	frame, err := p.conn.Receive(ctx)
+	frame, err := p.other(ctx)
 	require.NotErrorIs(p.t, err, context.DeadlineExceeded, "an open socket stays silent")
 	return frame, err
+}
+
+// other returns the next frame that is no room event, and keeps those for event.
+func (p *peer) other(ctx context.Context) (wire.ServerFrame, error) {
+	for {
+		frame, err := p.conn.Receive(ctx)
+		if err != nil || frame.Type != wire.ServerRoomEvent {
+			return frame, err
+		}
+		p.events = append(p.events, frame)
+	}
+}
+
+// event returns the next room event, which comes before anything else that was not read.
+func (p *peer) event() wire.ServerFrame {
+	p.t.Helper()
+	if len(p.events) > 0 {
+		first := p.events[0]
+		p.events = p.events[1:]
+		return first
+	}
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	frame, err := p.conn.Receive(ctx)
+	require.NoError(p.t, err)
+	require.Equal(p.t, wire.ServerRoomEvent, frame.Type, "frame %s", frame.Raw)
+	return frame
 }
 
 // queued sends and expects one queued per recipient, which it returns by recipient.
@@ -131,7 +160,8 @@ func (p *peer) delivered() wire.ServerFrame {
 type resumed struct {
 	resync bool
 	oldest string
-	rows   []wire.ServerFrame // replay: true
+	rows   []wire.ServerFrame // replay: true, without room events
+	events []wire.ServerFrame // room events of replay: true
 	live   []wire.ServerFrame // replay: false, before resume_complete
 	more   bool
 }
@@ -169,29 +199,45 @@ func (p *peer) completed() resumed {
 	p.t.Helper()
 	var r resumed
 	var last wire.StreamID
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
 	for {
-		got := p.next()
+		got, err := p.conn.Receive(ctx)
+		require.NoError(p.t, err)
 		switch got.Type {
 		case wire.ServerResyncRequired:
 			require.False(p.t, r.resync, "one resync_required a resume")
 			require.Empty(p.t, r.rows, "resync_required comes before the rows")
 			r.resync, r.oldest = true, got.OldestID
-		case wire.ServerDeliver, wire.ServerBoardUpdate:
-			if got.Replay != wire.ReplayStored {
-				r.live = append(r.live, got)
-				continue
-			}
-			id := streamID(p.t, got.StreamID)
-			require.Positive(p.t, id.Compare(last), "replay rows rise: %s after %s", id, last)
-			last = id
-			r.rows = append(r.rows, got)
+		case wire.ServerDeliver, wire.ServerBoardUpdate, wire.ServerRoomEvent:
+			r.add(p, got, &last)
 		case wire.ServerResumeComplete:
-			require.Equal(p.t, len(r.rows), got.Replayed, "replayed counts the replay rows")
+			require.Equal(p.t, len(r.rows)+len(r.events), got.Replayed, "replayed counts the replay rows")
 			r.more = got.More
 			return r
 		default:
 			require.Fail(p.t, "unexpected frame", "%s", got.Raw)
 		}
+	}
+}
+
+// add takes a row that came during a resume.
+func (r *resumed) add(p *peer, got wire.ServerFrame, last *wire.StreamID) {
+	p.t.Helper()
+	switch {
+	case got.Replay == wire.ReplayStored:
+		id := streamID(p.t, got.StreamID)
+		require.Positive(p.t, id.Compare(*last), "replay rows rise: %s after %s", id, last)
+		*last = id
+		if got.Type == wire.ServerRoomEvent {
+			r.events = append(r.events, got)
+			return
+		}
+		r.rows = append(r.rows, got)
+	case got.Type == wire.ServerRoomEvent:
+		p.events = append(p.events, got)
+	default:
+		r.live = append(r.live, got)
 	}
 }
 

@@ -113,6 +113,7 @@ type roster struct {
 		PrivateMessages string    `json:"private_messages"`
 		State           string    `json:"state"`
 		Version         int64     `json:"version"`
+		Activated       bool      `json:"activated"`
 		CreatedAt       time.Time `json:"created_at"`
 	} `json:"room"`
 	Participants *[]struct {
@@ -136,7 +137,7 @@ func (r *roster) roster(tenant, room uuid.UUID) (store.Roster, error) {
 	found := store.Roster{Room: store.Room{
 		ID: room, Tenant: tenant, Kind: store.RoomKind(r.Room.Kind), Scheme: store.Scheme(r.Room.Scheme),
 		PrivateMessages: store.PrivateMessages(r.Room.PrivateMessages), State: store.RoomState(r.Room.State),
-		Version: r.Room.Version, CreatedAt: r.Room.CreatedAt.UTC(),
+		Version: r.Room.Version, Activated: r.Room.Activated, CreatedAt: r.Room.CreatedAt.UTC(),
 	}}
 	for _, p := range *r.Participants {
 		if (p.ID == id{}) || !store.Role(p.Role).Valid() {
