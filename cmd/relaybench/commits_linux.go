@@ -127,7 +127,7 @@ func (*group) commit(epoch uint64) api.NewCommit {
 	context = append(append(append(context, mlsBytes(benchGroup)...), number(epoch+1)...), 0, 0, 0)
 	info := mlsMessage(mlsGroupInfo, context, []byte{0}, opaque, []byte{0, 0, 0, 0}, opaque)
 	return api.NewCommit{
-		Epoch: epoch, Commit: base64.StdEncoding.EncodeToString(commit), GroupInfo: base64.StdEncoding.EncodeToString(info),
+		Epoch: new(epoch), Commit: base64.StdEncoding.EncodeToString(commit), GroupInfo: base64.StdEncoding.EncodeToString(info),
 	}
 }
 
