@@ -16,7 +16,8 @@ import (
 // addKeyPackages stores those that the device does not have yet, so that a request may be
 // repeated.
 func (a *API) addKeyPackages(r *http.Request) (int, any, error) {
-	who, done, err := a.beginUpload(r)
+	device := callerOf(r.Context()).device.ID
+	done, err := a.senders.begin(device) // bodies are large
 	if err != nil {
 		return 0, nil, err
 	}
@@ -34,7 +35,7 @@ func (a *API) addKeyPackages(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	stock, err := a.cfg.Store.AddKeyPackages(op.ctx, op.tenant, who.device.ID, packages)
+	stock, err := a.cfg.Store.AddKeyPackages(op.ctx, op.tenant, device, packages)
 	switch {
 	case errors.Is(err, store.ErrInvalid):
 		return 0, nil, malformed("expires_at must be in the next 90 days")
@@ -74,16 +75,12 @@ func stockAnswer(stock store.KeyPackageStock) KeyPackageStock {
 }
 
 func (a *API) countKeyPackages(r *http.Request) (int, any, error) {
-	who := callerOf(r.Context())
-	if who.operator {
-		return 0, nil, errNoDevice
-	}
 	op, err := a.begin(r)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	stock, err := a.cfg.Store.KeyPackageStock(op.ctx, op.tenant, who.device.ID)
+	stock, err := a.cfg.Store.KeyPackageStock(op.ctx, op.tenant, callerOf(r.Context()).device.ID)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -93,10 +90,6 @@ func (a *API) countKeyPackages(r *http.Request) (int, any, error) {
 // claimKeyPackages hands out a package for each participant, or none: whoever adds some of
 // those it wanted to add would have to know which.
 func (a *API) claimKeyPackages(r *http.Request) (int, any, error) {
-	who := callerOf(r.Context())
-	if who.operator {
-		return 0, nil, errNoDevice
-	}
 	room, err := pathID(r, "id")
 	if err != nil {
 		return 0, nil, err
@@ -117,7 +110,7 @@ func (a *API) claimKeyPackages(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	claimed, err := a.cfg.Store.ClaimKeyPackages(op.ctx, op.tenant, room, who.device.ID, participants)
+	claimed, err := a.cfg.Store.ClaimKeyPackages(op.ctx, op.tenant, room, callerOf(r.Context()).device.ID, participants)
 	if err != nil {
 		return 0, nil, claimRefusal(err)
 	}

@@ -21,26 +21,18 @@ const (
 	maxRemovals = store.MaxParticipants // of one commit
 )
 
-var errNoDevice = &wire.Error{Code: wire.Forbidden, Detail: "only a device may do this, with its access token: the operator is in no group"}
-
-// forGroups closes an endpoint where MLS is switched off.
+// forGroups is the way in to the endpoints of MLS rooms: none of them is for the operator,
+// who is in no group, and all are closed where MLS is switched off.
 func (a *API) forGroups(next handler) handler {
 	return func(r *http.Request) (int, any, error) {
 		if !a.cfg.MLS {
 			return 0, nil, &wire.Error{Code: wire.MLSSchemeDisabled, Detail: "this relay runs without MLS rooms"}
 		}
+		if callerOf(r.Context()).operator {
+			return 0, nil, &wire.Error{Code: wire.Forbidden, Detail: "only a device may do this, with its access token: the operator is in no group"}
+		}
 		return next(r)
 	}
-}
-
-// beginUpload is called before a device's large body is read. It bounds what is under way;
-// done must be called after the answer is made.
-func (a *API) beginUpload(r *http.Request) (who caller, done func(), err error) {
-	if who = callerOf(r.Context()); who.operator {
-		return who, nil, errNoDevice
-	}
-	done, err = a.senders.begin(who.device.ID)
-	return who, done, err
 }
 
 // acceptCommit checks what the server can tell of a commit, and stores it: the first of an
@@ -51,7 +43,8 @@ func (a *API) acceptCommit(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	who, done, err := a.beginUpload(r)
+	device := callerOf(r.Context()).device.ID
+	done, err := a.senders.begin(device) // bodies are large
 	if err != nil {
 		return 0, nil, err
 	}
@@ -60,7 +53,7 @@ func (a *API) acceptCommit(r *http.Request) (int, any, error) {
 	if err := decodeNoNull(r, &body); err != nil {
 		return 0, nil, err
 	}
-	commit := store.NewCommit{Room: room, By: who.device.ID}
+	commit := store.NewCommit{Room: room, By: device}
 	if err := body.read(&commit); err != nil {
 		return 0, nil, err
 	}
@@ -157,7 +150,7 @@ func commitRefusal(err error) error {
 	case errors.Is(err, store.ErrNotFound):
 		return &wire.Error{Code: wire.NotFound, Detail: "there is no such room, one of added is not in it, or one of removed never was"}
 	case errors.Is(err, store.ErrInvalid):
-		return malformed("nobody may be named twice, nor in both added and removed")
+		return malformed("nobody may be named twice in added or in removed, and no committer names itself, but to join anew by an external commit")
 	case errors.Is(err, store.ErrConflict):
 		return &wire.Error{Code: wire.Conflict, Detail: "the room has another scheme or is archived, the commit is of another group or of an epoch that does not " +
 			"follow from the room's, or one of added is in the group already: fetch group-info"}
@@ -237,16 +230,12 @@ func idTexts(ids []uuid.UUID) []string {
 }
 
 func (a *API) showWelcome(r *http.Request) (int, any, error) {
-	who := callerOf(r.Context())
-	if who.operator {
-		return 0, nil, errNoDevice
-	}
 	room, op, err := a.beginByID(r)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	welcome, err := a.cfg.Store.Welcome(op.ctx, op.tenant, room, who.device.ID)
+	welcome, err := a.cfg.Store.Welcome(op.ctx, op.tenant, room, callerOf(r.Context()).device.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		return 0, nil, &wire.Error{Code: wire.NotFound, Detail: "there is no such room, or no welcome for this device in it"}
 	}
@@ -259,10 +248,6 @@ func (a *API) showWelcome(r *http.Request) (int, any, error) {
 // reportCommit tells the room that a member cannot apply a commit (STATE, "Corrupt State").
 // What follows from that is for an owner to decide.
 func (a *API) reportCommit(r *http.Request) (int, any, error) {
-	who := callerOf(r.Context())
-	if who.operator {
-		return 0, nil, errNoDevice
-	}
 	epoch, err := plainNumber(r.PathValue("epoch"))
 	if err != nil {
 		return 0, nil, &wire.Error{Code: wire.NotFound, Detail: "the epoch in the address is not a number"}
@@ -272,7 +257,7 @@ func (a *API) reportCommit(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	err = a.cfg.Store.ReportCommit(op.ctx, op.tenant, room, who.device.ID, uint64(epoch))
+	err = a.cfg.Store.ReportCommit(op.ctx, op.tenant, room, callerOf(r.Context()).device.ID, uint64(epoch))
 	if errors.Is(err, store.ErrNotFound) {
 		return 0, nil, &wire.Error{Code: wire.NotFound, Detail: "there is no such room, or no commit that made this epoch is kept"}
 	}

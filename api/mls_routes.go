@@ -16,9 +16,7 @@ const (
 const (
 	forItself       = "the device itself"
 	forGroupMembers = "devices that are in the room"
-	forGroupReaders = "devices that are in the room, and the operator"
 	forCommitters   = "devices that are in the room, but viewers"
-	wrongRoom       = "The room has another scheme, or is archived."
 )
 
 var (
@@ -32,7 +30,7 @@ func (a *API) groupRoutes() []route {
 	for i := range routes {
 		r := &routes[i]
 		r.access, r.handler, r.doc.tag = forDevice, a.forGroups(r.handler), "mls"
-		r.doc.refusals = append(r.doc.refusals, mlsIsOff)
+		r.doc.refusals = append(r.doc.refusals, operatorAsks, mlsIsOff)
 	}
 	return routes
 }
@@ -49,7 +47,6 @@ func (a *API) keyPackageRoutes() []route {
 				KeyPackage: exampleKeyPackage, ExpiresAt: time.UnixMilli(1790000000000).UTC().AddDate(0, 1, 0),
 			}}},
 			refusals: []refusedAs{
-				operatorAsks,
 				{"too_large", "A key package has more than 16,384 bytes."},
 				{"conflict", "There would be more than 200, or the device is neither `APPROVED` nor `ACTIVE`."},
 				{"rate_limited", "More than 20 such requests in a second, or 4 under way."},
@@ -57,7 +54,7 @@ func (a *API) keyPackageRoutes() []route {
 		}},
 		{method: http.MethodGet, path: "/v1/devices/me/key-packages", handler: a.countKeyPackages, doc: doc{
 			summary: "Count the key packages that are left", who: forItself,
-			status: http.StatusOK, answer: KeyPackageStock{}, refusals: []refusedAs{operatorAsks},
+			status: http.StatusOK, answer: KeyPackageStock{},
 		}},
 		{method: http.MethodPost, path: "/v1/rooms/{id}/key-packages/claim", handler: a.claimKeyPackages, doc: doc{
 			summary: "Get key packages of others in the room", who: forCommitters,
@@ -67,8 +64,8 @@ func (a *API) keyPackageRoutes() []route {
 			example: KeyPackageClaim{ParticipantIDs: []string{"{other_id}"}},
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or one of them is not in it."},
-				{"forbidden", "A viewer, or the operator, adds nobody."},
-				{"conflict", wrongRoom},
+				{"forbidden", "A viewer adds nobody."},
+				{"conflict", "The room has another scheme, or is archived."},
 				{"key_packages_exhausted", "`detail` names a participant who has none left; none was handed out."},
 			},
 		}},
@@ -92,7 +89,7 @@ func (a *API) commitRoutes() []route {
 			refusals: []refusedAs{
 				{"malformed_request", "A message is not what it should be, or they do not belong together."},
 				{"not_found", "There is no such room, one of `added` is not in it, or one of `removed` never was."},
-				{"forbidden", "A viewer, the operator, or who is not in the group and does not join it by this commit."},
+				{"forbidden", "A viewer, or who is not in the group and does not join it by this commit."},
 				{"epoch_conflict", "The room is in the epoch that `epoch` names."},
 				{"conflict", "The room has another scheme or is archived, the commit is of another group or of an epoch that does not follow, or one of `added` is in the group already."},
 				{"too_large", "A message is larger than described."},
@@ -101,7 +98,7 @@ func (a *API) commitRoutes() []route {
 			},
 		}},
 		{method: http.MethodGet, path: "/v1/rooms/{id}/commits", handler: a.listCommits, doc: doc{
-			summary: "Read the commits after an epoch", who: forGroupReaders,
+			summary: "Read the commits after an epoch", who: forGroupMembers,
 			description: "In the order in which they are applied, without gaps. A page ends after about 4 MiB of commits, too. The newest 1,000 are kept.",
 			query: []parameter{
 				{"after_epoch", "The room's epoch that the caller is in; default 0.", "0"},
@@ -110,8 +107,7 @@ func (a *API) commitRoutes() []route {
 			status: http.StatusOK, answer: Commits{},
 			refusals: []refusedAs{
 				noSuchRoom,
-				{"conflict", "The room has another scheme."},
-				{"epoch_conflict", "The commit that follows is not kept any more: join anew, by an external commit or a welcome."},
+				{"epoch_conflict", "The commit that follows is not kept any more, or the room was reset since: join anew, by a welcome or an external commit."},
 			},
 		}},
 		{method: http.MethodPost, path: "/v1/rooms/{id}/commits/{epoch}/report", handler: a.reportCommit, doc: doc{
@@ -121,25 +117,23 @@ func (a *API) commitRoutes() []route {
 			status: http.StatusOK, answer: ReportedCommit{},
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or that commit is not kept."},
-				operatorAsks,
-				{"conflict", wrongRoom},
+				{"conflict", "The room is archived."},
 			},
 		}},
 		{method: http.MethodGet, path: "/v1/rooms/{id}/group-info", handler: a.showGroupInfo, doc: doc{
-			summary: "Show the room's group", who: forGroupReaders,
+			summary: "Show the room's group", who: forGroupMembers,
 			description: "Its epoch, who is in it, and the newest group info, with which one may join by an external commit. Where there is no group, " +
 				"or none since a reset, `epoch` is the one to make it in.",
 			status: http.StatusOK, answer: GroupInfo{},
-			refusals: []refusedAs{noSuchRoom, {"conflict", "The room has another scheme."}},
+			refusals: []refusedAs{noSuchRoom},
 		}},
 		{method: http.MethodGet, path: "/v1/rooms/{id}/welcome", handler: a.showWelcome, doc: doc{
 			summary: "Fetch the welcome for this device", who: forGroupMembers,
-			description: "The newest. It stays until the next one, a reset, or the end of the membership; who has joined with it already leaves it.",
-			status:      http.StatusOK, answer: Welcome{},
+			description: "The newest. It stays until another commit adds or removes the participant, or it joins by one of its own; until a reset, and " +
+				"the end of the membership. Who has joined with it already leaves it.",
+			status: http.StatusOK, answer: Welcome{},
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or no welcome for this device in it."},
-				operatorAsks,
-				{"conflict", "The room has another scheme."},
 			},
 		}},
 	}
