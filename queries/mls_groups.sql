@@ -23,11 +23,6 @@ SELECT coalesce(g.epoch, 0)::bigint AS epoch, coalesce(g.base, 0)::bigint AS bas
 FROM rooms r LEFT JOIN mls_groups g ON g.tenant_id = r.tenant_id AND g.room_id = r.id
 WHERE r.tenant_id = @tenant_id AND r.id = @room_id;
 
--- name: GroupPending :one
--- Whether somebody left the room who is in the group.
-SELECT EXISTS (SELECT FROM participants
-               WHERE tenant_id = @tenant_id AND room_id = @room_id AND left_at IS NOT NULL AND mls_since IS NOT NULL);
-
 -- name: GroupBegin :execrows
 -- No row: the room had a group of this id.
 INSERT INTO mls_group_ids (tenant_id, room_id, group_id) VALUES (@tenant_id, @room_id, @group_id)

@@ -120,12 +120,18 @@ func TestRights(t *testing.T) {
 		"device_challenges": {selects: true, insert: "device_id expires_at nonce_hash tenant_id", deletes: true},
 		"device_tokens":     {selects: true, insert: "device_id expires_at tenant_id token_hash", update: "revoked_at", deletes: true},
 		"rooms":             {selects: true, insert: "id kind private_messages scheme tenant_id", update: "activated archived_at state version"},
-		"participants":      {selects: true, insert: "device_id id role room_id tenant_id", update: "first_gen last_gen left_at"},
+		"participants":      {selects: true, insert: "device_id id role room_id tenant_id", update: "first_gen last_gen left_at mls_since welcome_epoch"},
 		"credentials":       {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at"},
 		"session_history":   {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
 
 		"message_traces": {selects: true, insert: "declared digest files message_id recipient_id room_id sender_id tenant_id ts"},
-		"mls_groups":     {selects: true},
+
+		"mls_groups":         {selects: true, insert: "epoch group_id group_info room_id tenant_id", update: "base epoch group_id group_info updated_at"},
+		"mls_group_ids":      {selects: true, insert: "group_id room_id tenant_id"},
+		"mls_commits":        {selects: true, insert: "content epoch room_id sender_id tenant_id", deletes: true},
+		"mls_welcomes":       {selects: true, insert: "content epoch room_id tenant_id", deletes: true},
+		"mls_commit_reports": {selects: true, insert: "epoch participant_id room_id tenant_id"},
+		"key_packages":       {selects: true, insert: "content device_id expires_at last_resort ref tenant_id", update: "content", deletes: true},
 
 		"room_rules":         {selects: true, insert: "allowed participant_id room_id rule tenant_id", update: "allowed updated_at"},
 		"sender_generations": {selects: true, insert: "gen kid participant_id room_id session_key tenant_id"},
@@ -146,6 +152,8 @@ func TestRights(t *testing.T) {
 		"participants": {selects: true}, "session_history": {selects: true}, "message_traces": {selects: true},
 		"room_rules": {selects: true}, "sender_generations": {selects: true}, "notices": {selects: true},
 		"board_cards": {selects: true}, "board_events": {selects: true},
+		"mls_groups": {selects: true}, "mls_commits": {selects: true}, "mls_welcomes": {selects: true},
+		"mls_commit_reports": {selects: true}, "key_packages": {selects: true},
 	})
 }
 
@@ -191,7 +199,7 @@ func TestPoliciesAreOfOneRole(t *testing.T) {
 		WHERE cardinality(roles) > 1`), "policies of both roles")
 	require.Equal(t, []string{"SELECT"}, list(t, db, `SELECT DISTINCT cmd FROM pg_policies
 		WHERE $1 = ANY(roles)`, schema.DeviceRole), "a device only reads")
-	require.Equal(t, []string{"board_cards_member", "board_events_member", "devices_self", "message_traces_owner", "notices_member", "participants_self", "room_rules_member", "rooms_member", "sender_generations_member", "session_history_member", "tenants_own"},
+	require.Equal(t, []string{"board_cards_member", "board_events_member", "devices_self", "key_packages_self", "message_traces_owner", "mls_commit_reports_member", "mls_commits_member", "mls_groups_member", "mls_welcomes_member", "notices_member", "participants_self", "room_rules_member", "rooms_member", "sender_generations_member", "session_history_member", "tenants_own"},
 		list(t, db, `SELECT policyname::text FROM pg_policies WHERE $1 = ANY(roles) ORDER BY 1`, schema.DeviceRole))
 }
 

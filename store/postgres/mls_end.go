@@ -36,11 +36,3 @@ func (s *Store) resetGroup(ctx context.Context, db sqlcgen.DBTX, tenant, room uu
 	}
 	return group.Epoch, err
 }
-
-// nothingPending reports whether nobody has to be removed from the MLS group of a room:
-// where all who left were not in it, a removal leaves nothing to rekey, and a REKEYING room
-// is ACTIVE by store.RoomRekeyed.
-func (s *Store) nothingPending(ctx context.Context, db sqlcgen.DBTX, tenant, room uuid.UUID) (bool, error) {
-	pending, err := s.q.GroupPending(ctx, db, tenant, room)
-	return !pending, err
-}

@@ -44,6 +44,10 @@ func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
 	db.exec(t, traceRow(r.tenant, room.ID, r.member.ID, r.member.ID))
 	db.exec(t, groupRow(r.tenant, room.ID))
 	db.quiet(t)
+	for _, table := range mlsTables {
+		db.exec(t, mlsRow(table, r.member))
+	}
+	db.exec(t, "UPDATE participants SET mls_since = 1, welcome_epoch = 1 WHERE id = $1", r.member.ID)
 	card := uuid.New()
 	for _, table := range boardTables {
 		db.exec(t, boardRow(table, r.tenant, room.ID, card, r.member.ID))
@@ -83,6 +87,7 @@ func visible(t *testing.T, conn *pgx.Conn, settings map[string]string) map[strin
 var tenantTables = []string{
 	"tenants", "devices", "rooms", "participants", "credentials", "session_history", "message_traces", "mls_groups", "room_rules", "sender_generations", "notices",
 	"board_sequences", "board_cards", "board_events", "outbox", "invites", "device_challenges", "device_tokens",
+	"mls_group_ids", "mls_commits", "mls_welcomes", "mls_commit_reports", "key_packages",
 }
 
 var enrollmentTables = []string{"invites", "device_challenges", "device_tokens"}
@@ -132,6 +137,7 @@ func TestPoliciesRead(t *testing.T) {
 	everything := map[string]int{
 		"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1, "message_traces": 1, "mls_groups": 1, "room_rules": 1, "sender_generations": 1, "notices": 1,
 		"board_sequences": 1, "board_cards": 1, "board_events": 1, "invites": 1, "device_challenges": 1, "device_tokens": 1,
+		"mls_group_ids": 1, "mls_commits": 1, "mls_welcomes": 1, "mls_commit_reports": 1, "key_packages": 1,
 	}
 	invite, access := a.token(0), a.token(2)
 	second, err := s.CreateRoom(t.Context(), store.NewRoom{Tenant: a.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed})
@@ -152,7 +158,7 @@ func TestPoliciesRead(t *testing.T) {
 		"an unknown actor":              {map[string]string{"relay.tenant": a.tenant.String(), "relay.actor": "root"}, map[string]int{"tenants": 1}},
 		"an unknown tenant":             {map[string]string{"relay.tenant": uuid.NewString(), "relay.actor": "service"}, map[string]int{}},
 		"the service in b":              {map[string]string{"relay.tenant": b.tenant.String(), "relay.actor": "service"}, everything},
-		"b's device":                    {asDevice(b.tenant, b.member.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1, "room_rules": 1, "sender_generations": 1, "notices": 1, "board_cards": 1, "board_events": 1}},
+		"b's device":                    {asDevice(b.tenant, b.member.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "session_history": 1, "room_rules": 1, "sender_generations": 1, "notices": 1, "board_cards": 1, "board_events": 1, "mls_groups": 1, "mls_commits": 1, "mls_welcomes": 1, "mls_commit_reports": 1, "key_packages": 1}},
 		"b's device in a":               {asDevice(a.tenant, b.member.Device), map[string]int{"tenants": 1}},
 		"a device of one room":          {asDevice(a.tenant, neighbour.Device), map[string]int{"tenants": 1, "devices": 1, "rooms": 1, "participants": 1}},
 		"a token":                       {map[string]string{"relay.token": hex.EncodeToString(a.hash[:])}, map[string]int{"credentials": 1}},
@@ -173,7 +179,7 @@ func TestPoliciesRead(t *testing.T) {
 
 	_, err = s.RemoveParticipant(t.Context(), b.tenant, b.member.Room, b.member.ID, uuid.Nil)
 	require.NoError(t, err)
-	require.Equal(t, map[string]int{"tenants": 1, "devices": 1, "participants": 1},
+	require.Equal(t, map[string]int{"tenants": 1, "devices": 1, "participants": 1, "key_packages": 1},
 		visible(t, service, asDevice(b.tenant, b.member.Device)),
 		"a former member sees the room and its history no more")
 }
@@ -199,6 +205,9 @@ func TestPoliciesWrite(t *testing.T) {
 		"sender_generations": generationRow(b.tenant, b.member.Room, b.member.ID),
 		"notices":            noticeRow(b.tenant, b.member.Room, b.member.ID),
 	}
+	for _, table := range mlsTables {
+		inserts[table] = mlsRow(table, b.member)
+	}
 	for _, table := range boardTables {
 		inserts[table] = boardRow(table, b.tenant, b.member.Room, uuid.New(), b.member.ID)
 	}
@@ -210,6 +219,7 @@ func TestPoliciesWrite(t *testing.T) {
 		"tenants": "frozen = true", "devices": "label = 'x'", "rooms": "version = version + 1",
 		"participants": "left_at = now()", "credentials": "revoked_at = now()",
 		"room_rules": "allowed = false", "board_sequences": "last = last + 1", "board_cards": "closed = true",
+		"mls_groups": "epoch = epoch + 1", "key_packages": "content = NULL",
 	}
 	for name, settings := range map[string]map[string]string{
 		"nothing set":                 nil,
@@ -221,12 +231,8 @@ func TestPoliciesWrite(t *testing.T) {
 	} {
 		for _, table := range tenantTables {
 			inTransaction(t, service, settings, func(tx pgx.Tx) {
-				refusal := "row-level security"
-				if table == "mls_groups" { // which nobody may write yet
-					refusal = "permission denied"
-				}
 				_, err := tx.Exec(t.Context(), inserts[table])
-				require.ErrorContains(t, err, refusal, "%s: insert into %s", name, table)
+				require.ErrorContains(t, err, "row-level security", "%s: insert into %s", name, table)
 			})
 			if set, ok := updates[table]; ok {
 				inTransaction(t, service, settings, func(tx pgx.Tx) {
@@ -240,7 +246,7 @@ func TestPoliciesWrite(t *testing.T) {
 				})
 			}
 		}
-		for _, table := range []string{"session_history", "notices", "device_challenges", "device_tokens"} {
+		for _, table := range []string{"session_history", "notices", "device_challenges", "device_tokens", "mls_commits", "mls_welcomes", "key_packages"} {
 			inTransaction(t, service, settings, func(tx pgx.Tx) {
 				tag, err := tx.Exec(t.Context(), "DELETE FROM "+table+" WHERE tenant_id = $1", b.tenant)
 				require.NoError(t, err)

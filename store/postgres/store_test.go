@@ -52,13 +52,14 @@ func subject(s store.Store, db *owner) storetest.Subject {
 				tenant, device, string(state))
 		},
 		ArchiveRoom: func(t *testing.T, tenant, room uuid.UUID) {
-			db.exec(t, "UPDATE rooms SET state = 'ARCHIVED', archived_at = now() WHERE tenant_id = $1 AND id = $2", tenant, room)
+			_, err := s.ArchiveRoom(t.Context(), tenant, room, uuid.Nil)
+			require.NoError(t, err)
 		},
 		SetRoomState: func(t *testing.T, tenant, room uuid.UUID, state store.RoomState) {
 			db.exec(t, "UPDATE rooms SET state = $3 WHERE tenant_id = $1 AND id = $2", tenant, room, string(state))
 		},
 		SetEpoch: func(t *testing.T, tenant, room uuid.UUID, epoch uint64) {
-			db.exec(t, `INSERT INTO mls_groups (tenant_id, room_id, epoch) VALUES ($1, $2, $3)
+			db.exec(t, `INSERT INTO mls_groups (tenant_id, room_id, epoch, group_id, group_info) VALUES ($1, $2, $3, 'id', 'info')
 				ON CONFLICT ON CONSTRAINT mls_groups_pk DO UPDATE SET epoch = $3, updated_at = now()`, tenant, room, int64(epoch))
 		},
 		HistoryRows: func(t *testing.T, tenant, room uuid.UUID) int {

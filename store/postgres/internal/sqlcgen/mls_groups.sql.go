@@ -104,19 +104,6 @@ func (q *Queries) GroupMembersChange(ctx context.Context, db DBTX, arg GroupMemb
 	return err
 }
 
-const GroupPending = `-- name: GroupPending :one
-SELECT EXISTS (SELECT FROM participants
-               WHERE tenant_id = $1 AND room_id = $2 AND left_at IS NOT NULL AND mls_since IS NOT NULL)
-`
-
-// Whether somebody left the room who is in the group.
-func (q *Queries) GroupPending(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID) (bool, error) {
-	row := db.QueryRow(ctx, GroupPending, tenantID, roomID)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
-}
-
 const GroupWithMembers = `-- name: GroupWithMembers :one
 SELECT coalesce(g.epoch, 0)::bigint AS epoch, coalesce(g.base, 0)::bigint AS base, g.group_id, g.group_info,
        ARRAY(SELECT p.id FROM participants p
