@@ -216,8 +216,14 @@ func (c *ServeCmd) inviteOwner(ctx context.Context, w io.Writer, n *node.Node, l
 	if !made {
 		return
 	}
-	_, _ = fmt.Fprintf(w, "No device is an admin yet. The owner's invite, shown only now and valid until %s, once:\n\n  %s\n\nAnother one:\n\n  %s%s invite create --admin\n\n",
-		moment(invite.ExpiresAt), invite.Token, program(), dataFlag(n))
+	web := "http"
+	if c.TLSCert != "" {
+		web = "https"
+	}
+	const enroll = "bin/peer enroll --home devices/alice --url "
+	_, _ = fmt.Fprintf(w, "No device is an admin yet. The owner's invite, shown only now and valid until %s, once:\n\n  %s\n\n"+
+		"This asks for it, and makes a device of yours the first admin:\n\n  %s%s://%s\n\nAnother invite:\n\n  %s%s invite create --admin\n\n",
+		moment(invite.ExpiresAt), invite.Token, enroll, web, from(n.Addr(), "127.0.0.1"), program(), dataFlag(n))
 }
 
 // from is a listener's address as one connects to it: where it is every address of the

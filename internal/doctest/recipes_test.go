@@ -80,6 +80,13 @@ func TestSessionOfTheReadme(t *testing.T) {
 	typePage(t, readPage(t, filepath.Join(root, "README.md")), p.terminal(t), func() {})
 }
 
+// The guide to devices, from enrolling to a device that was stolen.
+func TestDevicesPage(t *testing.T) {
+	t.Parallel()
+	p := startPlace(t)
+	typePage(t, readPage(t, filepath.Join(root, "docs", "devices.md")), p.terminal(t), func() {})
+}
+
 func TestOperationsPage(t *testing.T) {
 	t.Parallel()
 	p := startPlace(t)
