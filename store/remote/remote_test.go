@@ -52,7 +52,8 @@ func subject(s store.Store, edge store.Edge, db owner) storetest.Subject {
 				tenant, device, string(state))
 		},
 		ArchiveRoom: func(t *testing.T, tenant, room uuid.UUID) {
-			db.exec(t, "UPDATE rooms SET state = 'ARCHIVED', archived_at = now() WHERE tenant_id = $1 AND id = $2", tenant, room)
+			_, err := s.ArchiveRoom(t.Context(), tenant, room, uuid.Nil)
+			require.NoError(t, err)
 		},
 		HistoryRows: func(t *testing.T, tenant, room uuid.UUID) (n int) {
 			db.queryRow(t, &n, "SELECT count(*) FROM session_history WHERE tenant_id = $1 AND room_id = $2", tenant, room)

@@ -11,10 +11,21 @@ import (
 	"github.com/peerrelay/peerrelay/store"
 )
 
-// active is a new device in state ACTIVE.
+// active is a new agent device in state ACTIVE.
 func (f fixture) active(t *testing.T, admin bool) store.Device {
 	t.Helper()
-	device := f.enrolled(t, admin)
+	return f.activeAs(t, store.DeviceAgent, admin)
+}
+
+// human is a new human device in state ACTIVE.
+func (f fixture) human(t *testing.T) store.Device {
+	t.Helper()
+	return f.activeAs(t, store.DeviceHuman, false)
+}
+
+func (f fixture) activeAs(t *testing.T, kind store.DeviceKind, admin bool) store.Device {
+	t.Helper()
+	device := f.enrolledAs(t, kind, admin)
 	if !admin {
 		_, err := f.Store.ApproveDevice(t.Context(), f.tenant, device.ID, uuid.Nil, device.Fingerprint)
 		require.NoError(t, err)
@@ -310,9 +321,11 @@ func testRevokingDevice(t *testing.T, f fixture) {
 		return p
 	}
 	keys := join(store.SchemeSenderKeys, store.RoomRekeying)
-	join(store.SchemeMLS, store.RoomRekeying)
+	join(store.SchemeMLS, store.RoomActive) // nobody who left knows keys: there is no group
 	join(store.SchemeNone, store.RoomActive)
-	f.SetRoomState(t, f.tenant, join(store.SchemeMLS, store.RoomRekeying).Room, store.RoomRekeying)
+	again := join(store.SchemeSenderKeys, store.RoomRekeying)
+	f.remove(t, f.add(t, again.Room, store.RoleAgent))
+	f.add(t, again.Room, store.RoleAgent)
 	f.ArchiveRoom(t, f.tenant, join(store.SchemeSenderKeys, store.RoomArchived).Room)
 	for i := range rooms {
 		room, err := f.Store.FindRoom(ctx, f.tenant, rooms[i].room.ID)
@@ -353,7 +366,10 @@ func testRevokingDevice(t *testing.T, f fixture) {
 	_, err = f.Edge.AppendMessage(ctx, message(keys, "late", "x"))
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = f.Edge.AppendMessage(ctx, message(other, "after", "x"))
-	require.NoError(t, err, "sender keys change with their senders")
+	require.ErrorIs(t, err, errUnknownGen, "whoever stays changes its keys")
+	f.allocate(t, other, 1)
+	_, err = f.Edge.AppendMessage(ctx, message(other, "after", "x"))
+	require.NoError(t, err)
 	roster, err := f.Edge.Roster(ctx, f.tenant, apart.Room)
 	require.NoError(t, err)
 	require.Equal(t, store.RoomActive, roster.Room.State, "rooms without it are as they were")
@@ -421,7 +437,7 @@ func testRevokeAgainstAll(t *testing.T, f fixture) {
 			roster, err := f.Edge.Roster(ctx, f.tenant, room.ID)
 			require.NoError(t, err)
 			require.Empty(t, roster.Participants)
-			require.NotEqual(t, store.RoomActive, roster.Room.State, "a room it was in is in REKEYING, another one was never joined")
+			require.NotEqual(t, store.RoomRekeying, roster.Room.State, "nobody is in it, so nobody changes keys")
 		}
 	}
 }
@@ -459,7 +475,7 @@ func testRevokeShared(t *testing.T, f fixture) {
 			roster, err := f.Edge.Roster(t.Context(), f.tenant, p.Room)
 			require.NoError(t, err)
 			require.Empty(t, roster.Participants)
-			require.Equal(t, store.RoomRekeying, roster.Room.State)
+			require.Equal(t, store.RoomActive, roster.Room.State, "nobody is left")
 			require.Equal(t, int64(1+2*(devices+1)), roster.Room.Version, "every change counts")
 		}
 	}

@@ -33,11 +33,16 @@ func submission(invite store.NewInvite) store.Enrollment {
 	return e
 }
 
-// enrolled is a new device: PENDING, or APPROVED where it is an admin.
+// enrolled is a new agent device: PENDING, or APPROVED where it is an admin.
 func (f fixture) enrolled(t *testing.T, admin bool) store.Device {
 	t.Helper()
+	return f.enrolledAs(t, store.DeviceAgent, admin)
+}
+
+func (f fixture) enrolledAs(t *testing.T, kind store.DeviceKind, admin bool) store.Device {
+	t.Helper()
 	invite := f.newInvite()
-	invite.Admin = admin
+	invite.Kind, invite.Admin = kind, admin
 	f.invite(t, invite)
 	device, err := f.Store.Enroll(t.Context(), submission(invite))
 	require.NoError(t, err)

@@ -152,7 +152,7 @@ func testHistory(t *testing.T, s Subject) {
 		appendOK(t, message(member, "before", "x"), false)
 		s.ArchiveRoom(t, f.tenant, member.Room)
 		_, err := s.Edge.AppendMessage(t.Context(), message(member, "after", "x"))
-		require.ErrorIs(t, err, store.ErrConflict)
+		require.ErrorIs(t, err, errArchived)
 		require.Equal(t, 1, s.HistoryRows(t, f.tenant, member.Room))
 	})
 

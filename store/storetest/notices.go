@@ -175,10 +175,13 @@ func testNoticeSenders(t *testing.T, f fixture) {
 	f.refuse(t, was, store.ErrNotFound)
 	f.refuse(t, notice(gone, "is-gone", "x"), store.ErrNotFound)
 
-	f.accept(t, notice(p, "before", "x"))
+	before := notice(p, "before", "x")
+	f.refuse(t, before, errGen) // who left knows that key
+	before.Gen = f.allocate(t, p, 2).Gen
+	f.accept(t, sealedNotice(before, "x"))
 	f.ArchiveRoom(t, f.tenant, room.ID)
-	f.refuse(t, notice(p, "after", "x"), store.ErrConflict)
-	f.refuse(t, notice(gone, "after", "x"), store.ErrConflict)
+	f.refuse(t, notice(p, "after", "x"), errArchived)
+	f.refuse(t, notice(gone, "after", "x"), errArchived)
 }
 
 func testNoticeIDs(t *testing.T, f fixture) {

@@ -72,7 +72,7 @@ type couple struct {
 
 func (f fixture) couple(t *testing.T) couple {
 	t.Helper()
-	p := couple{room: f.newRoom(t, store.RoomDirect), owner: f.active(t, false), agent: f.active(t, false), of: make(map[uuid.UUID]store.Participant)}
+	p := couple{room: f.newRoom(t, store.RoomDirect), owner: f.human(t), agent: f.active(t, false), of: make(map[uuid.UUID]store.Participant)}
 	for role, device := range map[store.Role]store.Device{store.RoleOwner: p.owner, store.RoleAgent: p.agent} {
 		p.of[device.ID] = f.joinAs(t, p.room.ID, device.ID, role)
 	}

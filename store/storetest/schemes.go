@@ -17,10 +17,13 @@ var (
 	errMLSDisabled    = &wire.Error{Code: wire.MLSSchemeDisabled}
 	errRemovalPending = &wire.Error{Code: wire.MLSRemovalPending}
 	errRetired        = &wire.Error{Code: wire.MLSRetired}
-	errUnknownEpoch   = &wire.Error{Code: wire.MLSUnknown}
+	errUnknownGen     = &wire.Error{Code: wire.MLSUnknown}
+	errNotActivated   = &wire.Error{Code: wire.NotActivated}
+	errArchived       = &wire.Error{Code: wire.RoomIsArchived}
 )
 
-// schemeMember is an agent of a new room of the scheme.
+// schemeMember is an agent of a new room of the scheme. In a direct room the owner has
+// written.
 func (f fixture) schemeMember(t *testing.T, scheme store.Scheme) store.Participant {
 	t.Helper()
 	kind := store.RoomGroup
@@ -31,6 +34,10 @@ func (f fixture) schemeMember(t *testing.T, scheme store.Scheme) store.Participa
 		Tenant: f.tenant, Kind: kind, Scheme: scheme, PrivateMessages: store.PrivateAllowed,
 	})
 	require.NoError(t, err)
+	if kind == store.RoomDirect {
+		_, err := f.Store.AppendMessage(t.Context(), message(f.add(t, room.ID, store.RoleOwner), "first", "x"))
+		require.NoError(t, err)
+	}
 	return f.add(t, room.ID, store.RoleAgent)
 }
 
@@ -61,7 +68,7 @@ func testSchemes(t *testing.T, s Subject) {
 	f := newFixture(t, s)
 	for scheme, kinds := range taken {
 		p := f.schemeMember(t, scheme)
-		stored := 0
+		stored := s.HistoryRows(t, f.tenant, p.Room)
 		for _, kind := range historyKinds {
 			for markers, mark := range markerSets {
 				m := message(p, fmt.Sprintf("%s-%s", kind, quoteID(markers)), "x")
@@ -120,19 +127,19 @@ func testEpochs(t *testing.T, s Subject) {
 	r := epochRoom{f, f.schemeMember(t, store.SchemeMLS)}
 	message, control := wire.KindMessage, wire.KindControl
 
-	r.try(t, "no-group", message, 0, "", errUnknownEpoch)
-	r.try(t, "no-group", message, 1, "", errUnknownEpoch)
+	r.try(t, "no-group", message, 0, "", errUnknownGen)
+	r.try(t, "no-group", message, 1, "", errUnknownGen)
 	r.try(t, "control", control, 7, "", nil)
 
 	s.SetEpoch(t, f.tenant, r.p.Room, 0)
 	r.try(t, "first", message, 0, "", nil)
-	r.try(t, "next", message, 1, "", errUnknownEpoch)
+	r.try(t, "next", message, 1, "", errUnknownGen)
 	s.SetEpoch(t, f.tenant, r.p.Room, 5)
 	r.try(t, "now", message, 5, "", nil)
 	r.try(t, "old", message, 4, "", errRetired)
 	r.try(t, "oldest", message, 0, "", errRetired)
-	r.try(t, "new", message, 6, "", errUnknownEpoch)
-	r.try(t, "far", message, wire.MaxInteger, "", errUnknownEpoch)
+	r.try(t, "new", message, 6, "", errUnknownGen)
+	r.try(t, "far", message, wire.MaxInteger, "", errUnknownGen)
 	r.try(t, "first", message, 0, "", nil) // a resend is a resend
 	for mark := range markerSets {
 		if mark != "" {
@@ -158,9 +165,9 @@ func testEpochs(t *testing.T, s Subject) {
 
 	t.Run("an epoch is its room's", func(t *testing.T) {
 		other := epochRoom{f, f.schemeMember(t, store.SchemeMLS)}
-		other.try(t, "m", message, 5, "", errUnknownEpoch)
+		other.try(t, "m", message, 5, "", errUnknownGen)
 		s.SetEpoch(t, f.tenant, other.p.Room, 1)
-		other.try(t, "m", message, 5, "", errUnknownEpoch)
+		other.try(t, "m", message, 5, "", errUnknownGen)
 		other.try(t, "m", message, 1, "", nil)
 	})
 
@@ -179,7 +186,7 @@ func testEpochs(t *testing.T, s Subject) {
 			return err
 		})
 		for i, err := range errs {
-			requireIs(t, err, []*wire.Error{errRetired, nil, errUnknownEpoch}[i%3], "gen %d", i%3)
+			requireIs(t, err, []*wire.Error{errRetired, nil, errUnknownGen}[i%3], "gen %d", i%3)
 		}
 		require.Equal(t, 20, s.HistoryRows(t, f.tenant, r.p.Room))
 	})

@@ -27,7 +27,7 @@ type Subject struct {
 	NewDevice func(t *testing.T, tenant uuid.UUID, state store.DeviceState) uuid.UUID
 	// SetDeviceState moves a device, by a move that is allowed.
 	SetDeviceState func(t *testing.T, tenant, device uuid.UUID, state store.DeviceState)
-	// ArchiveRoom moves an ACTIVE room to ARCHIVED.
+	// ArchiveRoom moves a room to ARCHIVED.
 	ArchiveRoom func(t *testing.T, tenant, room uuid.UUID)
 	// SetRoomState moves a room that is ACTIVE or REKEYING to either.
 	SetRoomState func(t *testing.T, tenant, room uuid.UUID, state store.RoomState)
@@ -57,6 +57,14 @@ var (
 	storeSuite = suite{
 		"Participants": testParticipants,
 		"Minting":      testMinting,
+
+		"OpenRoom":  testOpenRoom,
+		"RoomPages": testRoomPages,
+		"Managing":  testManaging,
+		"Archiving": testArchiving,
+		"Resetting": testResetting,
+		"Leaving":   testLeaving,
+		"RoomRaces": testRoomRaces,
 
 		"HistoryRead":    testHistoryRead,
 		"Pages":          testPages,
@@ -89,6 +97,9 @@ var (
 		"History":      testHistory,
 		"HistoryRaces": testHistoryRaces,
 		"KeptApart":    testKeptApart,
+
+		"DirectRooms":            testFirstMessages,
+		"Generations of senders": testRetiredGenerations,
 
 		"Traces":  testTraces,
 		"Schemes": testSchemes,

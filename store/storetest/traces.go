@@ -191,7 +191,7 @@ func testTraceEnds(t *testing.T, f fixture) {
 		t.Run(name, func(t *testing.T) { f.untraced(t, tr, store.ErrNotFound) })
 	}
 	f.ArchiveRoom(t, f.tenant, p.Room)
-	f.untraced(t, trace(p, q, "archived", "x"), store.ErrConflict)
+	f.untraced(t, trace(p, q, "archived", "x"), errArchived)
 	require.Len(t, f.traces(t, p.Room), 1, "and it stays")
 }
 
