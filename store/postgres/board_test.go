@@ -214,6 +214,7 @@ func TestBoardRefusals(t *testing.T) {
 	require.NoError(t, err)
 	b.refuse(t, b.event(board.EventComment, task.Card, 0), store.ErrNotFound, "a former member")
 	b.refuse(t, full, store.ErrNotFound, "a former member's committed event")
+	subject(b.s, b.db).SetRoomState(t, b.tenant, b.room, store.RoomActive) // as after the rekey
 	subject(b.s, b.db).ArchiveRoom(t, b.tenant, b.room)
 	comment := b.event(board.EventComment, task.Card, 0)
 	comment.Author = b.members[store.RoleOwner].ID

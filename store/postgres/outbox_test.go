@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/store"
 	"github.com/peerrelay/peerrelay/store/postgres"
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 func (b *boardRoom) claim(t *testing.T, limit int) []store.OutboxRow {
@@ -128,6 +130,65 @@ func TestRowsAreClaimedOnceAndInOrder(t *testing.T) {
 	} {
 		require.ErrorIs(t, bad(), store.ErrInvalid)
 	}
+}
+
+// A room event commits with the change that it tells of, names its room, has an id of its
+// own, and is for everybody or for one. Several of one change keep their order, between
+// Board hints of the room.
+func TestRoomEventsCommitWithTheirChange(t *testing.T) {
+	t.Parallel()
+	b := newBoardRoom(t)
+	room, members := b.newRoom(t, b.tenant)
+	undone := errors.New("undone")
+	err := b.s.Tell(t.Context(), b.tenant, func() error { return undone }, postgres.Due{Room: b.room, Event: wire.RoomEvent{Event: wire.RoomReset}})
+	require.ErrorIs(t, err, undone)
+	waiting, err := b.s.WaitingRows(t.Context(), 10)
+	require.NoError(t, err)
+	require.Zero(t, waiting, "the change was undone")
+
+	made := b.created(board.KindTask)
+	first := hintOf(b, b.commit(t, made))
+	var told []postgres.Due
+	for version := range int64(20) {
+		told = append(told, postgres.Due{Room: b.room, Event: wire.RoomEvent{Event: wire.CommitAccepted, Version: version}})
+	}
+	told[3].To, told[3].Event.Event = b.members[store.RoleViewer].ID, wire.WelcomeWaits
+	told[5].Room, told[5].To = room, members[store.RoleAgent].ID
+	require.NoError(t, b.s.Tell(t.Context(), b.tenant, func() error { return nil }, told...))
+	require.NoError(t, b.s.Tell(t.Context(), b.tenant, func() error { return nil }), "nothing")
+	last := hintOf(b, b.commit(t, b.event(board.EventComment, made.Card, 0)))
+
+	rows := unplaced(t, b.claim(t, 100))
+	here, there := slices.Clone(told), told[5:6]
+	here = slices.Delete(here, 5, 6)
+	ids := map[string]bool{}
+	requireEvents := func(rows []store.OutboxRow, want []postgres.Due) {
+		t.Helper()
+		require.Len(t, rows, len(want))
+		for i, row := range rows {
+			require.Equal(t, "room.event", row.Kind)
+			require.Equal(t, want[i].To, row.To)
+			data, err := wire.AppendRoomEvent(nil, wire.StreamID{Incarnation: 1, Sequence: 1}, false, row.Payload)
+			require.NoError(t, err)
+			frame, err := wire.ParseServer(data)
+			require.NoError(t, err)
+			event := want[i].Event
+			event.EventID, event.RoomID = frame.RoomEvent.EventID, want[i].Room.String()
+			require.Equal(t, &event, frame.RoomEvent)
+			require.NoError(t, uuid.Validate(event.EventID))
+			ids[event.EventID] = true
+		}
+	}
+	byRoom := map[uuid.UUID][]store.OutboxRow{}
+	for _, row := range rows {
+		byRoom[row.Room] = append(byRoom[row.Room], row)
+	}
+	mine := byRoom[b.room]
+	require.Equal(t, first, mine[0])
+	require.Equal(t, last, mine[len(mine)-1])
+	requireEvents(mine[1:len(mine)-1], here)
+	requireEvents(byRoom[room], there)
+	require.Len(t, ids, len(told), "each has an id of its own")
 }
 
 // What fails again and again is tried less and less often, up to a bound.
