@@ -106,11 +106,11 @@ func paused(t *testing.T) (s *testkit.Relay, resume func()) {
 		_, err = conn.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	change("REVOKE DELETE ON board_outbox FROM relay_service")
-	change("REVOKE UPDATE ON board_outbox FROM relay_service")
-	change("REVOKE UPDATE (claimed_until, claims) ON board_outbox FROM relay_service")
+	change("REVOKE DELETE ON outbox FROM relay_service")
+	change("REVOKE UPDATE ON outbox FROM relay_service")
+	change("REVOKE UPDATE (claimed_until, claims) ON outbox FROM relay_service")
 	return s, func() {
-		change("GRANT UPDATE (claimed_until, claims), DELETE ON board_outbox TO relay_service")
+		change("GRANT UPDATE (claimed_until, claims), DELETE ON outbox TO relay_service")
 	}
 }
 
