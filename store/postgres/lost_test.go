@@ -110,6 +110,7 @@ func TestLostCommitAnswer(t *testing.T) {
 	lose := func(t *testing.T, committed func() bool, call func() error) {
 		t.Helper()
 		result := make(chan error, 1)
+		require.NoError(t, s.Ping(t.Context())) // the pool asks one that was idle for long first, and waits
 		p.mute.Store(true)
 		go func() { result <- call() }()
 		require.Eventually(t, committed, patience, time.Millisecond)

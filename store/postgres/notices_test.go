@@ -247,6 +247,7 @@ func TestLostNoticeAnswer(t *testing.T) {
 	rows := func() int { return query[int](t, db, "SELECT count(*) FROM notices WHERE room_id = $1", r.member.Room) }
 	require.Equal(t, 1, rows())
 	result := make(chan error, 1)
+	require.NoError(t, s.Ping(t.Context())) // the pool asks one that was idle for long first, and waits
 	p.mute.Store(true)
 	go func() { result <- s.AppendNotice(t.Context(), n) }()
 	require.Eventually(t, func() bool { return rows() == 2 }, patience, time.Millisecond)
