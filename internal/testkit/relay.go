@@ -118,6 +118,7 @@ type Relay struct {
 	child    *child     // nil but in a process of its own
 	apart    bool
 	private  string // address of the metrics
+	tenant   string // that the operator names; empty: none
 	operator *http.Client
 }
 
@@ -312,6 +313,13 @@ type Participant struct {
 	CredentialID string
 }
 
+// In is the same relay, whose operator acts in another tenant. It does not outlive a restart.
+func (s *Relay) In(tenant string) *Relay {
+	in := *s
+	in.tenant = tenant
+	return &in
+}
+
 // Room creates a room and returns its id.
 func (s *Relay) Room(t testing.TB, options RoomOptions) string {
 	t.Helper()
@@ -403,6 +411,9 @@ func (s *Relay) call(ctx context.Context, method, path string, body, answer any)
 	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if s.tenant != "" {
+		request.Header.Set("Relay-Tenant", s.tenant)
 	}
 	response, err := s.operator.Do(request)
 	if err != nil {
