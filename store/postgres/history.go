@@ -18,16 +18,24 @@ import (
 func (s *Store) AppendMessage(ctx context.Context, m store.Message) (store.Appended, error) {
 	v := verdict{err: checkMessage(m)}
 	if v.err == nil {
-		v = s.history.append(ctx, m)
-	}
-	if errors.Is(v.err, errDormant) {
-		v = s.appendFirst(ctx, m)
+		v = s.appendMessage(ctx, m)
 	}
 	s.history.metrics.count(v)
 	if v.err != nil {
 		return store.Appended{}, fmt.Errorf("append message: %w", v.err)
 	}
 	return store.Appended{Duplicate: v.duplicate}, nil
+}
+
+func (s *Store) appendMessage(ctx context.Context, m store.Message) verdict {
+	v := s.history.append(ctx, m)
+	if errors.Is(v.err, errNoReason) { // as when another message activated the room meanwhile
+		v = s.history.append(ctx, m)
+	}
+	if errors.Is(v.err, errDormant) {
+		v = s.appendFirst(ctx, m)
+	}
+	return v
 }
 
 // checkMessage refuses what the table's constraints would refuse, so that such a
@@ -122,8 +130,8 @@ func (t historyTable) explain(ctx context.Context, tenant uuid.UUID, refused []*
 		return nil, err
 	}
 	verdicts := make([]verdict, len(rows))
-	for i, row := range rows {
-		verdicts[i] = t.verdictOf(row, &refused[i].row)
+	for i, p := range refused {
+		verdicts[i] = t.verdictOf(rows[i], &p.row)
 	}
 	return verdicts, nil
 }
@@ -174,10 +182,10 @@ func messageVerdict(row sqlcgen.HistoryVerdictsRow, gen int64) error {
 	switch {
 	case row.Mls && row.Rekeying:
 		return errRemovalPending
-	case row.Mls && (gen > row.Epoch || gen == row.Epoch && !row.Grouped), row.FirstGen > 0 && gen > row.LastGen && gen >= row.FirstGen:
-		return errUnknownGen
 	case row.Mls && gen < row.Epoch, gen < row.FirstGen:
 		return errRetired
+	case row.Mls && (gen > row.Epoch || !row.Grouped), row.FirstGen > 0 && gen > row.LastGen:
+		return errUnknownGen
 	case row.Dormant && row.Agent:
 		return errNotActivated
 	case row.Dormant:

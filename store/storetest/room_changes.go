@@ -26,7 +26,8 @@ func testOpenRoom(t *testing.T, s Subject) {
 	} {
 		room, owner, err := s.Store.OpenRoom(ctx, asked, device.ID)
 		require.NoError(t, err)
-		require.Equal(t, asked, store.NewRoom{Tenant: room.Tenant, Kind: room.Kind, Scheme: room.Scheme, PrivateMessages: room.PrivateMessages})
+		got := store.NewRoom{Tenant: room.Tenant, Kind: room.Kind, Scheme: room.Scheme, PrivateMessages: room.PrivateMessages}
+		require.Equal(t, asked, got)
 		require.Equal(t, store.RoomActive, room.State)
 		require.Equal(t, device.ID, owner.Device)
 		require.Equal(t, store.RoleOwner, owner.Role)
@@ -257,7 +258,7 @@ func testRolesFit(t *testing.T, f fixture) {
 	room := f.newRoom(t, store.RoomGroup)
 	for role, fitting := range kinds {
 		for _, kind := range []store.DeviceKind{store.DeviceHuman, store.DeviceAgent} {
-			var want error = store.ErrConflict
+			want := store.ErrConflict
 			for _, fits := range fitting {
 				if fits == kind {
 					want = nil
