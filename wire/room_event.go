@@ -42,50 +42,17 @@ type RoomEventInfo struct {
 func RoomEvents() []RoomEventInfo { return roomEvents }
 
 var roomEvents = []RoomEventInfo{
-	{
-		RoomJoined, "everybody, the new member too", []string{"participant_id", "device_id", "role"},
-		"Somebody is a member now.",
-	},
-	{
-		MemberRemoved, "everybody who stays", []string{"participant_id", "device_id"},
-		"Somebody is no member any more.",
-	},
-	{
-		RekeyRequired, "everybody in an encrypted room", nil,
-		"Somebody who knows the keys left: they are to be replaced.",
-	},
-	{
-		CommitAccepted, "everybody", []string{"participant_id", "epoch"},
-		"The MLS group is in this epoch now, by a commit of this participant.",
-	},
-	{
-		WelcomeWaits, "the new member", []string{"epoch"},
-		"A commit added this participant to the MLS group; its welcome waits.",
-	},
-	{
-		CommitReported, "everybody", []string{"participant_id", "epoch"},
-		"This participant cannot apply the commit of this epoch.",
-	},
-	{
-		DeviceLinked, "everybody", []string{"participant_id", "device_id"},
-		"A direct room's session starts anew, as this participant asked, and its owner writes first.",
-	},
-	{
-		ArchivedRoom, "everybody", nil,
-		"Nothing is stored in the room any more.",
-	},
-	{
-		RoomReset, "everybody", []string{"epoch"},
-		"All encryption state begins anew; \"epoch\" is there in an MLS room only.",
-	},
-	{
-		PrekeysLow, "the device's participant", []string{"remaining"},
-		"Few one-time prekeys of the device are left.",
-	},
-	{
-		KeyPackagesLow, "the device's participant", []string{"remaining"},
-		"Few key packages of the device are left.",
-	},
+	{RoomJoined, "everybody, the new member too", []string{"participant_id", "device_id", "role"}, "Somebody is a member now."},
+	{MemberRemoved, "everybody who stays", []string{"participant_id", "device_id"}, "Somebody is no member any more."},
+	{RekeyRequired, "everybody in an encrypted room", nil, "Somebody who knows the keys left: they are to be replaced."},
+	{CommitAccepted, "everybody", []string{"participant_id", "epoch"}, "The MLS group is in this epoch now, by a commit of this participant."},
+	{WelcomeWaits, "the new member", []string{"epoch"}, "A commit added this participant to the MLS group; its welcome waits."},
+	{CommitReported, "everybody", []string{"participant_id", "epoch"}, "This participant cannot apply the commit of this epoch."},
+	{DeviceLinked, "everybody", []string{"participant_id", "device_id"}, "A direct room's session starts anew, as this participant asked, and its owner writes first."},
+	{ArchivedRoom, "everybody", nil, "Nothing is stored in the room any more."},
+	{RoomReset, "everybody", []string{"epoch"}, "All encryption state begins anew; \"epoch\" is there in an MLS room only."},
+	{PrekeysLow, "the device's participant", []string{"remaining"}, "Few one-time prekeys of the device are left."},
+	{KeyPackagesLow, "the device's participant", []string{"remaining"}, "Few key packages of the device are left."},
 }
 
 // RoomEvent is what a room.event frame tells, beside stream_id and replay. It may come more
@@ -107,8 +74,12 @@ type RoomEvent struct {
 func (e *RoomEvent) AppendRow(dst []byte) []byte {
 	dst = append(dst, '{')
 	for _, member := range [...]struct{ name, value string }{
-		{"event_id", e.EventID}, {"event", string(e.Event)}, {"room_id", e.RoomID},
-		{"participant_id", e.ParticipantID}, {"device_id", e.DeviceID}, {"role", e.Role},
+		{"event_id", e.EventID},
+		{"event", string(e.Event)},
+		{"room_id", e.RoomID},
+		{"participant_id", e.ParticipantID},
+		{"device_id", e.DeviceID},
+		{"role", e.Role},
 	} {
 		if member.value != "" {
 			dst = append(dst, '"')

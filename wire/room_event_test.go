@@ -14,8 +14,6 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-func pointer[T any](v T) *T { return &v }
-
 // roomEvent is an event of the type, with the members it has.
 func roomEvent(t testing.TB, info wire.RoomEventInfo) wire.RoomEvent {
 	t.Helper()
@@ -29,9 +27,9 @@ func roomEvent(t testing.TB, info wire.RoomEventInfo) wire.RoomEvent {
 		case "role":
 			e.Role = "agent"
 		case "epoch":
-			e.Epoch = pointer(int64(0))
+			e.Epoch = new(int64(0))
 		case "remaining":
-			e.Remaining = pointer(int64(9))
+			e.Remaining = new(int64(9))
 		default:
 			require.Fail(t, "no member of RoomEvent: "+member)
 		}
@@ -83,7 +81,9 @@ func TestRoomEventsAreAll(t *testing.T) {
 		}
 		if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "RoomEventType" {
 			for _, value := range spec.Values {
-				declared = append(declared, strings.Trim(value.(*ast.BasicLit).Value, `"`))
+				text, ok := value.(*ast.BasicLit)
+				require.True(t, ok)
+				declared = append(declared, strings.Trim(text.Value, `"`))
 			}
 		}
 		return true
@@ -100,7 +100,7 @@ func TestRoomEventsAreAll(t *testing.T) {
 func TestRoomEventRowsAreEscaped(t *testing.T) {
 	e := wire.RoomEvent{
 		EventID: `"`, Event: "\n", RoomID: `\`, ParticipantID: "é", DeviceID: "</script>\u2028", Role: "\x00\x1f",
-		Version: wire.MaxInteger, Epoch: pointer(int64(wire.MaxInteger)), Remaining: pointer(int64(0)),
+		Version: wire.MaxInteger, Epoch: new(int64(wire.MaxInteger)), Remaining: new(int64(0)),
 	}
 	row := e.AppendRow([]byte("before"))
 	require.Equal(t, `before{"event_id":"\"","event":"\u000a","room_id":"\\","participant_id":"é",`+
@@ -160,10 +160,10 @@ func FuzzRoomEvent(f *testing.F) {
 			ParticipantID: participant, DeviceID: device, Role: role,
 		}
 		if has&1 != 0 {
-			e.Epoch = pointer(number(epoch))
+			e.Epoch = new(number(epoch))
 		}
 		if has&2 != 0 {
-			e.Remaining = pointer(number(remaining))
+			e.Remaining = new(number(remaining))
 		}
 		row := e.AppendRow(nil)
 		require.True(t, json.Valid(row))
