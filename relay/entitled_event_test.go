@@ -75,3 +75,30 @@ func TestReplayLooksAtTheRosterForRoomEvents(t *testing.T) {
 	require.Equal(t, wire.ReplayStored, got.Replay)
 	require.Equal(t, 1, s.next(t).Replayed)
 }
+
+// What was missed while a scan runs is not left behind by rows that come live after it:
+// they wait for the catch-up that brings all of them, in order.
+func TestMissedRowsAreNotOvertaken(t *testing.T) {
+	t.Parallel()
+	o, r := newOneInbox(t, hintRow(1))
+	s, p := greetedSocket(t, r)
+	o.say(nil, o.identity.Participant)
+	p.Message(wire.AppendResume(nil, "$", 0))
+	require.Equal(t, wire.ServerResumeComplete, s.next(t).Type)
+
+	// The roster is not known here, so that each hint asks for a catch-up. The second one
+	// does while the first one's runs, and the room event needs none.
+	o.rows = append(o.rows, hintRow(2))
+	o.duringBounds = func() {
+		o.rows = append(o.rows, hintRow(3), joinedRow(o, 4))
+		r.Deliver(liveOf(o, o.rows[2]))
+		r.Deliver(liveOf(o, o.rows[3]))
+	}
+	r.Deliver(liveOf(o, o.rows[1]))
+	for i, want := range []wire.ServerType{wire.ServerBoardUpdate, wire.ServerBoardUpdate, wire.ServerRoomEvent} {
+		got := s.next(t)
+		require.Equal(t, want, got.Type, "%s", got.Raw)
+		require.Equal(t, wire.StreamID{Incarnation: 1, Sequence: uint64(i + 2)}.String(), got.StreamID)
+		require.Equal(t, wire.ReplayLive, got.Replay)
+	}
+}

@@ -24,7 +24,7 @@ type feed struct {
 	mu          sync.Mutex // guards the following fields
 	on          bool
 	resuming    bool        // a resume has not been completed
-	missed      bool        // live rows may have been lost; catch up as soon as possible
+	missed      bool        // live rows may have been lost; a catch-up is due and brings what follows, too
 	incarnation uint64      // of the stream that floor and last belong to
 	floor       uint64      // rows up to here come from a scan, never from the live feed
 	last        uint64      // newest row that was pushed live
@@ -104,7 +104,7 @@ func (f *feed) push(s *session, kind inbox.RowKind, id wire.StreamID, payload []
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case !f.on:
+	case !f.on || f.missed:
 		return false
 	case f.held != nil:
 		if !f.held.add(kind, id, payload) {
@@ -142,7 +142,8 @@ func (f *feed) beginLocked(incarnation uint64) {
 }
 
 // releaseLocked says that a scan covers the rows up to floor, and pushes the held
-// rows that follow it.
+// rows that follow it, unless a catch-up is due: one pushed now would hide those that
+// were missed before it.
 func (f *feed) releaseLocked(s *session, incarnation, floor uint64) {
 	rows := f.held.rows
 	f.held = nil
@@ -150,6 +151,9 @@ func (f *feed) releaseLocked(s *session, incarnation, floor uint64) {
 		f.beginLocked(incarnation)
 	}
 	f.floor = max(f.floor, floor)
+	if f.missed {
+		return
+	}
 	frame := frameBuffers.get()
 	defer frameBuffers.put(frame)
 	for _, row := range rows {

@@ -178,6 +178,7 @@ func (p *replay) complete(more bool) {
 	s := p.session
 	f := &s.feed
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if p.live {
 		s.conn.Flush()
 		if f.held != nil {
@@ -187,20 +188,22 @@ func (p *replay) complete(more bool) {
 		f.resuming = false
 		s.send(wire.AppendResumeComplete(nil, p.rows, more))
 	}
-	missed := f.missed && !s.isClosed()
-	f.missed = false
-	f.mu.Unlock()
-	if missed {
-		s.catchUp()
+	if f.missed {
+		f.missed = false
+		s.catchUpLocked()
 	}
 }
 
 // catchUp pushes what the live feed may have lost. While a scan runs it is only
 // noted.
 func (s *session) catchUp() {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	s.catchUpLocked()
+}
+
+func (s *session) catchUpLocked() {
 	f := &s.feed
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	switch {
 	case !f.on || s.isClosed():
 		return
