@@ -105,7 +105,7 @@ var devices = map[string]func(*testing.T, *testkit.Relay) *testkit.Device{
 
 // asDevice are the operations that a device performs; in the others of devices the operator
 // does.
-var asDevice = []string{"putDevicesMeKeys", "getEvents", "postInvites"}
+var asDevice = []string{"putDevicesMeKeys", "getEvents", "postInvites", "putDevicesMePrekeys", "getDevicesMePrekeys", "getDevicesByIdPrekeyBundle"}
 
 func activeDevice(t *testing.T, s *testkit.Relay) *testkit.Device {
 	return s.ActiveDevice(t, "agent", false)
@@ -194,6 +194,8 @@ func (e *examples) device(t *testing.T, p *place, id string) (values []string) {
 		}
 	case id == "deleteInvitesById":
 		values = append(values, exampleInvite, e.relay.Invite(t, "agent", false).ID)
+	case strings.Contains(id, "Prekey"):
+		return e.prekeys(t, p, id)
 	case devices[id] != nil:
 		d := devices[id](t, e.relay)
 		p.device = d.AccessToken

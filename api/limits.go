@@ -63,6 +63,7 @@ const (
 	limitRequests = "requests"
 	limitShare    = "participant"
 	limitAnswers  = "answers"
+	limitBundles  = "prekey_bundles"
 )
 
 // Answers that wait for callers to read them. A caller may take as long as the server's
@@ -73,13 +74,22 @@ const (
 	maxAnswersOfOne = 32 << 20 // of one participant
 )
 
+// Prekey bundles that one device may take: it has no use for many, and each that it takes
+// of a device is gone for all others.
+const (
+	bundlesPerSecond = 1
+	bundlesBurst     = 60
+	trackedTakers    = 1 << 14 // devices that are remembered
+)
+
 // limiter holds the budgets in force.
 type limiter struct {
 	tokens    *budgets[store.TokenHash] // of credentials that have authenticated
 	addresses *budgets[netip.Addr]
 	failures  *budgets[netip.Addr]
 	enroll    *budgets[netip.Addr]
-	requests  chan struct{} // one place for each request being answered; nil: no limit
+	bundles   *budgets[uuid.UUID] // of devices
+	requests  chan struct{}       // one place for each request being answered; nil: no limit
 	shares    shares
 	refused   func(limit string) // counts
 }
@@ -90,6 +100,7 @@ func newLimiter(l Limits, now func() time.Time, refused func(string)) *limiter {
 		addresses: newBudgets[netip.Addr](l.AddressPerSecond, l.AddressBurst, l.Tracked, now),
 		failures:  newBudgets[netip.Addr](l.FailuresPerSecond, l.FailuresBurst, l.Tracked, now),
 		enroll:    newBudgets[netip.Addr](l.EnrollPerSecond, l.EnrollBurst, l.Tracked, now),
+		bundles:   newBudgets[uuid.UUID](bundlesPerSecond, bundlesBurst, trackedTakers, now),
 		requests:  places(l.Requests),
 		shares:    shares{requests: l.RequestsOfOne, of: make(map[uuid.UUID]share)},
 		refused:   refused,
@@ -239,6 +250,14 @@ func (l *limiter) address(from netip.Addr) error {
 func (l *limiter) mayEnroll(from netip.Addr) error {
 	if wait := l.enroll.take(from); wait > 0 {
 		return l.tooMany(limitEnroll, wait)
+	}
+	return nil
+}
+
+// bundle takes a prekey bundle out of a device's budget, whatever becomes of it.
+func (l *limiter) bundle(device uuid.UUID) error {
+	if wait := l.bundles.take(device); wait > 0 {
+		return l.tooMany(limitBundles, wait)
 	}
 	return nil
 }

@@ -61,6 +61,7 @@ type route struct {
 	access  access
 	handler handler
 	maxBody int64 // bytes; 0: 16 KiB
+	noHead  bool  // a GET that takes something: HEAD, whose answer has no place for it, is refused
 	doc     doc
 }
 

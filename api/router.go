@@ -88,7 +88,7 @@ func (rt *router) serve(w http.ResponseWriter, r *http.Request, methods map[stri
 		method = http.MethodGet
 	}
 	to := methods[method]
-	if to == nil {
+	if to == nil || to.noHead && r.Method == http.MethodHead {
 		allow := allowedMethods(methods)
 		w.Header().Set("Allow", allow)
 		rt.finish(w, r, nil, &visit{}, outcome{err: &wire.Error{Code: wire.MethodNotAllowed, Detail: "allowed: " + allow}})
@@ -179,9 +179,9 @@ func (r *route) checkQuery(request *http.Request) error {
 
 func allowedMethods(methods map[string]*route) string {
 	var list []string
-	for method := range methods {
+	for method, to := range methods {
 		list = append(list, method)
-		if method == http.MethodGet {
+		if method == http.MethodGet && !to.noHead {
 			list = append(list, http.MethodHead)
 		}
 	}

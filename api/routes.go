@@ -10,6 +10,7 @@ func (a *API) routes() []route {
 	return slices.Concat(
 		a.enrollmentRoutes(),
 		a.deviceRoutes(),
+		a.prekeyRoutes(),
 		a.authRoutes(),
 		a.roomRoutes(),
 		a.groupRoutes(),
@@ -108,7 +109,8 @@ func (a *API) addMemberRoute() route {
 		refusals: []refusedAs{
 			{"not_found", "There is no such room or device."},
 			notManager,
-			{"conflict", "The room is archived or has no place for that role, or the device is not `ACTIVE` or is a member already."},
+			{"conflict", "The room is archived or has no place for that role, or the device is not `ACTIVE`, is of a kind that the role is not " +
+				"for, or is a member already."},
 		},
 	}}
 }
@@ -125,7 +127,6 @@ func (a *API) removeMemberRoute() route {
 		refusals: []refusedAs{
 			{"not_found", "There is no such room, or the participant never was in it."},
 			notManager,
-			{"conflict", "The room is archived."},
 			notAnnounced,
 		},
 	}}
