@@ -107,6 +107,9 @@ func (s *sessionRequest) commitEvent(e board.NewEvent, id *string, content, sign
 	}
 	defer leave()
 	event, committed, err := s.api.cfg.Board.AppendBoardEvent(s.ctx, e)
+	if errors.Is(err, store.ErrConflict) {
+		return 0, nil, s.orArchived(boardRefusal(err))
+	}
 	if err != nil {
 		return 0, nil, boardRefusal(err)
 	}
@@ -152,7 +155,7 @@ func boardRefusal(err error) error {
 	}
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return &wire.Error{Code: wire.Conflict, Detail: "the id is taken, or the room is archived"}
+		return &wire.Error{Code: wire.Conflict, Detail: "the id is taken"}
 	case errors.Is(err, store.ErrForbidden):
 		return &wire.Error{Code: wire.Forbidden, Detail: "viewers only read, and only owner and controller approve"}
 	case errors.Is(err, store.ErrNotFound):

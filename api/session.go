@@ -137,6 +137,15 @@ func (s *sessionRequest) participant() (store.Identity, error) {
 	return s.who.identity, nil
 }
 
+// orArchived is a conflict, which in a room that is archived now has this for a reason.
+func (s *sessionRequest) orArchived(conflict error) error {
+	room, err := s.api.cfg.Store.FindRoom(s.ctx, s.tenant, s.room)
+	if err == nil && room.State == store.RoomArchived {
+		return &wire.Error{Code: wire.RoomIsArchived}
+	}
+	return conflict
+}
+
 // ownerOrOperator refuses everybody else.
 func (s *sessionRequest) ownerOrOperator() error {
 	if !s.who.operator && s.who.identity.Role != store.RoleOwner {

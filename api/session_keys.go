@@ -36,7 +36,7 @@ func (a *API) allocateGeneration(r *http.Request) (int, any, error) {
 	}
 	made, err := s.allocate(wanted)
 	if errors.Is(err, store.ErrConflict) {
-		return 0, nil, &wire.Error{Code: wire.Conflict, Detail: "that kid was published with another session_key, or the room is archived"}
+		return 0, nil, s.orArchived(&wire.Error{Code: wire.Conflict, Detail: "that kid was published with another session_key"})
 	}
 	if err != nil {
 		return 0, nil, err

@@ -92,7 +92,7 @@ func (s *sessionRequest) address(m *plainMessage) error {
 	case roster.Room.Scheme != store.SchemeNone:
 		return &wire.Error{Code: wire.SchemeMismatch, Detail: "the room is encrypted: send envelopes over the WebSocket"}
 	case roster.Room.State == store.RoomArchived:
-		return &wire.Error{Code: wire.Conflict, Detail: "the room is archived"}
+		return &wire.Error{Code: wire.RoomIsArchived}
 	case m.to == uuid.Nil:
 		return m.addressAll(roster, sender)
 	}
@@ -185,9 +185,6 @@ func (s *sessionRequest) trace(m *plainMessage) error {
 	if refusal, ok := errors.AsType[*wire.Error](err); ok && traceRefusals[refusal.Code] {
 		return refusal
 	}
-	if errors.Is(err, store.ErrConflict) {
-		return &wire.Error{Code: wire.Conflict, Detail: "the room is archived"}
-	}
 	if !errors.Is(err, context.Canceled) {
 		s.api.log.WarnContext(s.ctx, "trace could not be committed", "room", s.room, "error", err)
 	}
@@ -198,5 +195,6 @@ func (s *sessionRequest) trace(m *plainMessage) error {
 var traceRefusals = map[wire.Code]bool{
 	wire.PrivateRefused:   true,
 	wire.HistoryConflict:  true,
+	wire.RoomIsArchived:   true,
 	wire.MalformedRequest: true,
 }

@@ -194,7 +194,7 @@ func TestPlaintextWithoutATraceIsNotDelivered(t *testing.T) {
 		"unknown refusal":   {func(p *parts) { p.trace = &wire.Error{Code: "surprise"} }, 503, "unavailable"},
 		"foreign refusal":   {func(p *parts) { p.trace = &wire.Error{Code: wire.NoticeCap} }, 503, "unavailable"},
 		"nobody there":      {func(p *parts) { p.trace = store.ErrNotFound }, 503, "unavailable"},
-		"archived":          {func(p *parts) { p.trace = store.ErrConflict }, 409, "conflict"},
+		"archived":          {func(p *parts) { p.trace = &wire.Error{Code: wire.RoomIsArchived} }, 409, "room_archived"},
 		"refused":           {func(p *parts) { p.trace = &wire.Error{Code: wire.PrivateRefused} }, 403, "private_refused"},
 		"known otherwise":   {func(p *parts) { p.trace = &wire.Error{Code: wire.HistoryConflict} }, 409, "history_conflict"},
 		"shape":             {func(p *parts) { p.trace = &wire.Error{Code: wire.MalformedRequest} }, 400, "malformed_request"},

@@ -66,7 +66,7 @@ func (a *API) historyRoutes() []route {
 				{"no_recipients", "Nobody else is in the room."},
 				{"private_refused", "The room refuses private messages between agents."},
 				{"history_conflict", "`id` is that of another message."},
-				{"conflict", "The room is archived."},
+				{"room_archived", "The room is archived."},
 				{"unavailable", "It was delivered to nobody; the same request with `id` and `ts` completes it."},
 			},
 		}},
@@ -113,7 +113,8 @@ func (a *API) rosterRoutes() []route {
 			refusals: []refusedAs{
 				noSuchRoom, notInForce,
 				{"forbidden", "A viewer, or the operator, has no sender key."},
-				{"conflict", "That `kid` was published with another key, or the room is archived."},
+				{"conflict", "That `kid` was published with another key."},
+				{"room_archived", "The room is archived."},
 			},
 		}},
 	}

@@ -9,9 +9,9 @@ import (
 // tracedBytes is about what a trace takes in an answer, for each file and without one.
 const tracedBytes = 512
 
-// listTraces serves the audit of private messages to the owner, all of it: what was
-// committed before the owner joined, too (RELAY, "an owner who was offline can read the
-// durable trace later").
+// listTraces serves the audit of private messages to the owner, also of the time that it was
+// offline (RELAY, "an owner who was offline can read the durable trace later"), but not of
+// the time before it joined.
 func (a *API) listTraces(r *http.Request) (int, any, error) {
 	query, err := readQuery(r, "limit", "cursor", "order")
 	if err != nil {
@@ -27,6 +27,9 @@ func (a *API) listTraces(r *http.Request) (int, any, error) {
 	}
 	defer s.cancel()
 	if err := s.ownerOrOperator(); err != nil {
+		return 0, nil, err
+	}
+	if l.page.Since, err = s.since(); err != nil {
 		return 0, nil, err
 	}
 	rows, cursor, err := collect(l, func(page store.Page) ([]store.StoredTrace, bool, error) {
