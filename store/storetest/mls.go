@@ -219,7 +219,7 @@ func testFirstCommit(t *testing.T, f fixture) {
 	require.Empty(t, r.commits(t, owner, 0))
 	_, err := r.welcome(t, owner)
 	require.ErrorIs(t, err, store.ErrNotFound)
-	r.try(t, owner, 0, errUnknownEpoch)
+	r.try(t, owner, 0, errUnknownGen)
 	r.toldGroup(t)
 
 	version := r.version(t)
@@ -249,7 +249,7 @@ func testFirstCommit(t *testing.T, f fixture) {
 	require.ErrorIs(t, err, store.ErrNotFound, "who made the group joins nothing")
 	r.try(t, owner, 1, nil)
 	r.try(t, owner, 0, errRetired)
-	r.try(t, owner, 2, errUnknownEpoch)
+	r.try(t, owner, 2, errUnknownGen)
 
 	alone := f.newGroupRoom(t)
 	p := alone.member(t, store.RoleAgent)
@@ -720,7 +720,7 @@ func testDesertedGroup(t *testing.T, f fixture) {
 	_, err := r.welcome(t, next)
 	require.ErrorIs(t, err, store.ErrNotFound)
 	r.try(t, next, epoch, errRetired)
-	r.try(t, next, epoch+1, errUnknownEpoch)
+	r.try(t, next, epoch+1, errUnknownGen)
 	r.with(t, next)
 	require.Equal(t, ids(next), r.group(t, next).Members)
 	r.try(t, next, epoch+2, nil)
@@ -749,7 +749,7 @@ func testGroupResets(t *testing.T, f fixture) {
 	require.Equal(t, uint64(3), *events[0].Epoch)
 	require.Equal(t, store.Group{Room: r.id, Epoch: 3, Base: 3, Members: []uuid.UUID{}, Pending: []uuid.UUID{}}, r.group(t, owner))
 	require.Equal(t, store.RoomActive, r.state(t), "nobody's removal is pending any more")
-	for gen, want := range []*wire.Error{errRetired, errRetired, errRetired, errUnknownEpoch, errUnknownEpoch} {
+	for gen, want := range []*wire.Error{errRetired, errRetired, errRetired, errUnknownGen, errUnknownGen} {
 		r.try(t, owner, uint64(gen), want)
 	}
 	_, err := r.welcome(t, agent)
