@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/peerrelay/peerrelay/identity"
@@ -109,7 +110,7 @@ func (d *Device) ApproveDevice(ctx context.Context, device, fingerprint string) 
 		return DeviceInfo{}, err
 	}
 	if !identity.EqualFingerprints(known.Fingerprint, fingerprint) {
-		return DeviceInfo{}, fmt.Errorf("%w of this device: the relay has %s. Somebody else may have enrolled it", ErrFingerprint, known.Fingerprint)
+		return DeviceInfo{}, fmt.Errorf("%w of this device: the relay has %q. Somebody else may have enrolled it", ErrFingerprint, known.Fingerprint)
 	}
 	return d.moveDevice(ctx, device, "approve", map[string]string{"fingerprint": fingerprint})
 }
@@ -149,7 +150,7 @@ func step(name string, err error) error {
 }
 
 func pageQuery(cursor string) url.Values {
-	query := url.Values{"limit": {fmt.Sprint(maxPage)}}
+	query := url.Values{"limit": {strconv.Itoa(maxPage)}}
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}

@@ -386,6 +386,14 @@ func TestTokensInTheClearAreWarnedOf(t *testing.T) {
 	}
 }
 
+// FAULTS K01: a relay cannot write over what people compare.
+func TestWhatARelaySaysDoesNotMoveTheCursor(t *testing.T) {
+	var out bytes.Buffer
+	err := deviceCommand{}.show(console{out: &out}, nil, func(w io.Writer) { _, _ = io.WriteString(w, "a\x1b[1A\rb\u202e\x00\nc\n") })
+	require.NoError(t, err)
+	require.Equal(t, "a[1Ab\nc\n", out.String())
+}
+
 // A listener outlives its credential: when that has ended it connects with another one, and
 // when something else closed the connection it does not.
 func TestAListenerAsADeviceRenewsItsCredential(t *testing.T) {

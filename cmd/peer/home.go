@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/peerrelay/peerrelay/client"
 )
@@ -114,8 +115,17 @@ func (c deviceCommand) show(con console, result any, text func(w io.Writer)) err
 	}
 	var out strings.Builder
 	text(&out)
-	_, err := io.WriteString(con.out, out.String())
+	_, err := io.WriteString(con.out, strings.Map(shown, out.String()))
 	return err
+}
+
+// shown leaves out what would move a terminal's cursor: part of the text is the relay's, and
+// what people compare has to be what they see.
+func shown(r rune) rune {
+	if r == '\n' || unicode.IsPrint(r) {
+		return r
+	}
+	return -1
 }
 
 // next prints what to type now.
