@@ -185,6 +185,7 @@ func TestEverythingAtOnceOnOneConnection(t *testing.T) {
 				require.Positive(t, streamID(t, got.StreamID).Compare(last))
 				last = streamID(t, got.StreamID)
 			}
+		case wire.ServerRoomEvent: // of those who joined
 		case wire.ServerResumeComplete:
 			complete++
 		default:
