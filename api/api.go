@@ -122,12 +122,14 @@ type API struct {
 	log     *slog.Logger
 	started time.Time
 	tenants remembered[string, uuid.UUID] // by name
-	health  health
-	senders *senders
-	limits  *limiter
-	metrics *metrics
-	events  *eventHub
-	standIn identity.Keys // for enrollments without keys that are accepted
+	// cursorKeys of tenants
+	cursorKeys remembered[uuid.UUID, [16]byte]
+	health     health
+	senders    *senders
+	limits     *limiter
+	metrics    *metrics
+	events     *eventHub
+	standIn    identity.Keys // for enrollments without keys that are accepted
 
 	reference *reference
 	internal  internalLimits

@@ -205,6 +205,9 @@ func (a *API) listCards(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer s.cancel()
+	if err := s.open(list); err != nil {
+		return 0, nil, err
+	}
 	list.page.Limit = list.limit
 	cards, more, err := a.cfg.Board.BoardCards(s.ctx, s.tenant, s.room, list.page)
 	if err != nil {

@@ -37,7 +37,10 @@ func (a *API) listHistory(r *http.Request) (int, any, error) {
 }
 
 func (s *sessionRequest) history(l *list) (int, any, error) {
-	var err error
+	err := s.open(l)
+	if err != nil {
+		return 0, nil, err
+	}
 	if l.page.Since, err = s.since(); err != nil {
 		return 0, nil, err
 	}

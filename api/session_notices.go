@@ -21,6 +21,9 @@ func (a *API) listNotices(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer s.cancel()
+	if err := s.open(l); err != nil {
+		return 0, nil, err
+	}
 	if l.page.Since, err = s.since(); err != nil {
 		return 0, nil, err
 	}

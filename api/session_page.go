@@ -1,8 +1,11 @@
 package api
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,9 +30,11 @@ const (
 
 // list is one request for a page.
 type list struct {
-	kind  byte
-	page  store.Page // Limit is that of one read, not of the page
-	limit int
+	kind   byte
+	page   store.Page // Limit is that of one read, not of the page
+	limit  int
+	cursor string       // as it came, until it is read; empty: none
+	seal   cipher.Block // hides what is in cursors
 }
 
 // readQuery returns the members of the query, each of which must be known and be there
@@ -71,12 +76,25 @@ func readList(query map[string]string, kind byte, newest bool) (*list, error) {
 		}
 		l.limit = limit
 	}
-	if text, given := query["cursor"]; given {
-		if err := l.decode(text); err != nil {
-			return nil, err
-		}
-	}
+	l.cursor = query["cursor"]
 	return l, nil
+}
+
+// open reads the list's cursor, and lets it make others. Positions rise over all tenants,
+// and are hidden from their people: whoever could read two could count what others stored
+// in between.
+func (op *operation) open(l *list) error {
+	key, err := op.api.cursorKeys.get(op.ctx, op.tenant, op.api.cfg.Store.CursorKey)
+	if err != nil {
+		return err
+	}
+	if l.seal, err = aes.NewCipher(key[:]); err != nil {
+		return fmt.Errorf("seal cursors: %w", err)
+	}
+	if l.cursor == "" {
+		return nil
+	}
+	return l.decode(l.cursor)
 }
 
 func readLimit(text string) (int, error) {
@@ -87,23 +105,33 @@ func readLimit(text string) (int, error) {
 	return int(limit), nil
 }
 
-// encode makes a cursor that continues after (in the list's order) the row at position.
+// encode makes a cursor that continues after (in the list's order) the row at position: one
+// block of the cipher, most of it zeros that say whether it was one of ours.
 func (l *list) encode() string {
-	raw := binary.BigEndian.AppendUint64([]byte{l.kind, l.orderByte()}, uint64(l.page.From))
-	return base64.RawURLEncoding.EncodeToString(raw)
+	var block [aes.BlockSize]byte
+	block[0], block[1] = l.kind, l.orderByte()
+	binary.BigEndian.PutUint64(block[8:], uint64(l.page.From))
+	l.seal.Encrypt(block[:], block[:])
+	return base64.RawURLEncoding.EncodeToString(block[:])
 }
 
 func (l *list) decode(text string) error {
+	var block, plain [aes.BlockSize]byte
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) != 10 || raw[0] != l.kind || raw[1] != l.orderByte() {
-		return malformed("cursor is not one that this list has handed out in this order")
+	if err != nil || copy(block[:], raw) != len(raw) || len(raw) != len(block) {
+		return errCursor
 	}
-	l.page.From = int64(binary.BigEndian.Uint64(raw[2:]))
-	if l.page.From < 1 {
-		return malformed("cursor is not one that this list has handed out in this order")
+	l.seal.Decrypt(plain[:], block[:])
+	if [8]byte(plain[:8]) != [8]byte{l.kind, l.orderByte()} {
+		return errCursor
+	}
+	if l.page.From = int64(binary.BigEndian.Uint64(plain[8:])); l.page.From < 1 {
+		return errCursor
 	}
 	return nil
 }
+
+var errCursor = malformed("cursor is not one that this list has handed out in this order")
 
 func (l *list) orderByte() byte {
 	if l.page.Newest {

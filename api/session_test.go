@@ -233,7 +233,7 @@ func TestCredentialsOpenTheirOwnRoom(t *testing.T) {
 func TestListsRefuseBadQueries(t *testing.T) {
 	s := newSessions(t)
 	owner := s.member(t, s.make(t, `{}`), "owner")
-	cursor := base64.RawURLEncoding.EncodeToString([]byte("h<\x00\x00\x00\x00\x00\x00\x00\x01"))
+	cursor := s.historyCursor(t, owner)
 	require.Equal(t, http.StatusOK, s.as(t, owner, http.MethodGet, "/history?cursor="+cursor, "").status)
 	for _, path := range []string{"/history", "/notices", "/traces"} {
 		for _, query := range []string{

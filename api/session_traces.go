@@ -29,6 +29,9 @@ func (a *API) listTraces(r *http.Request) (int, any, error) {
 	if err := s.ownerOrOperator(); err != nil {
 		return 0, nil, err
 	}
+	if err := s.open(l); err != nil {
+		return 0, nil, err
+	}
 	if l.page.Since, err = s.since(); err != nil {
 		return 0, nil, err
 	}
