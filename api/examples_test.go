@@ -132,7 +132,7 @@ type examples struct {
 
 func startExamples(t *testing.T) *examples {
 	t.Helper()
-	e := &examples{relay: testkit.Start(t), client: &http.Client{Timeout: patience}}
+	e := &examples{relay: testkit.Start(t, testkit.MLS()), client: &http.Client{Timeout: patience}}
 	t.Cleanup(e.client.CloseIdleConnections)
 	e.operator, e.service = e.token(t, "operator"), e.token(t, "service")
 	answer, err := e.client.Get(e.relay.URL() + "/openapi.json")
@@ -196,6 +196,8 @@ func (e *examples) device(t *testing.T, p *place, id string) (values []string) {
 		values = append(values, exampleInvite, e.relay.Invite(t, "agent", false).ID)
 	case strings.Contains(id, "Prekey"):
 		return e.prekeys(t, p, id)
+	case slices.Contains(groupOperations, id):
+		return e.group(t, p, id)
 	case devices[id] != nil:
 		d := devices[id](t, e.relay)
 		p.device = d.AccessToken
@@ -383,7 +385,7 @@ func (e *examples) bearer(t *testing.T, p *place, o *documented) string {
 	t.Helper()
 	for name := range o.Security[0] {
 		switch {
-		case name == "operator", name == "device" && !slices.Contains(asDevice, o.OperationID):
+		case name == "operator", name == "device" && !slices.Contains(slices.Concat(asDevice, groupOperations), o.OperationID):
 			return e.operator
 		case name == "device":
 			return p.device

@@ -94,6 +94,10 @@ func (a *API) claimKeyPackages(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	device := callerOf(r.Context()).device.ID
+	if err := a.limits.bundle(device); err != nil { // what one device takes is gone for all others
+		return 0, nil, err
+	}
 	var body KeyPackageClaim
 	if err := decodeNoNull(r, &body); err != nil {
 		return 0, nil, err
@@ -110,7 +114,7 @@ func (a *API) claimKeyPackages(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	claimed, err := a.cfg.Store.ClaimKeyPackages(op.ctx, op.tenant, room, callerOf(r.Context()).device.ID, participants)
+	claimed, err := a.cfg.Store.ClaimKeyPackages(op.ctx, op.tenant, room, device, participants)
 	if err != nil {
 		return 0, nil, claimRefusal(err)
 	}

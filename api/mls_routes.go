@@ -67,6 +67,7 @@ func (a *API) keyPackageRoutes() []route {
 				{"forbidden", "A viewer adds nobody."},
 				{"conflict", "The room has another scheme, or is archived."},
 				{"key_packages_exhausted", "`detail` names a participant who has none left; none was handed out."},
+				{"rate_limited", "More than 60 claims and prekey bundles of this device, and then more than one in a second."},
 			},
 		}},
 	}

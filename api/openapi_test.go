@@ -251,7 +251,7 @@ func TestGroupsWithoutATextAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "odd")
 	_, err = describeAPI([]route{{method: "GET", path: "/", doc: doc{tag: "rooms", status: 200, refusals: []refusedAs{{"no_such_code", ""}}}}}, "v1")
 	require.ErrorContains(t, err, "no_such_code")
-	require.Equal(t, []string{"auth", "board", "credentials", "devices", "enrollment", "health", "internal", "network", "participants", "reference", "rooms", "sessions"},
+	require.Equal(t, []string{"auth", "board", "credentials", "devices", "enrollment", "health", "internal", "mls", "network", "participants", "reference", "rooms", "sessions", "tenants"},
 		slices.Sorted(maps.Keys(tagNames())))
 }
 

@@ -71,6 +71,6 @@ func (s *senders) start(ctx context.Context) (done func(), err error) {
 	case s.work <- struct{}{}:
 		return func() { <-s.work }, nil
 	case <-ctx.Done():
-		return nil, unavailable("too many messages are under way")
+		return nil, unavailable("too many such requests are under way")
 	}
 }
