@@ -114,7 +114,7 @@ func TestRights(t *testing.T) {
 		"devices": {
 			selects: true,
 			insert:  "admin agreement_key agreement_signature approved_at fingerprint id identity_key invite_id kind label state tenant_id",
-			update:  "approved_at label revoked_at state",
+			update:  "approved_at label last_prekey revoked_at state",
 		},
 		"invites":           {selects: true, insert: "admin created_by expires_at id kind tenant_id token_hash", update: "consumed_by failed_proofs state"},
 		"device_challenges": {selects: true, insert: "device_id expires_at nonce_hash tenant_id", deletes: true},
@@ -132,6 +132,8 @@ func TestRights(t *testing.T) {
 		"mls_welcomes":       {selects: true, insert: "content epoch room_id tenant_id", deletes: true},
 		"mls_commit_reports": {selects: true, insert: "epoch participant_id room_id tenant_id"},
 		"key_packages":       {selects: true, insert: "content device_id expires_at last_resort ref tenant_id", update: "content", deletes: true},
+		"signed_prekeys":     {selects: true, insert: "device_id id key signature tenant_id", update: "id key signature", deletes: true},
+		"prekeys":            {selects: true, insert: "device_id id key tenant_id", deletes: true},
 
 		"room_rules":         {selects: true, insert: "allowed participant_id room_id rule tenant_id", update: "allowed updated_at"},
 		"sender_generations": {selects: true, insert: "gen kid participant_id room_id session_key tenant_id"},

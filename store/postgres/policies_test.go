@@ -43,9 +43,12 @@ func newResident(t *testing.T, s store.Store, db *owner, seed byte) resident {
 	r.alert(t, s)
 	db.exec(t, traceRow(r.tenant, room.ID, r.member.ID, r.member.ID))
 	db.exec(t, groupRow(r.tenant, room.ID))
-	db.quiet(t)
+	db.exec(t, "DELETE FROM outbox WHERE room_id = $1", room.ID)
 	for _, table := range mlsTables {
 		db.exec(t, mlsRow(table, r.member))
+	}
+	for _, table := range prekeyTables {
+		db.exec(t, prekeyRow(table, r.member))
 	}
 	db.exec(t, "UPDATE participants SET mls_since = 1, welcome_epoch = 1 WHERE id = $1", r.member.ID)
 	card := uuid.New()
@@ -87,7 +90,17 @@ func visible(t *testing.T, conn *pgx.Conn, settings map[string]string) map[strin
 var tenantTables = []string{
 	"tenants", "devices", "rooms", "participants", "credentials", "session_history", "message_traces", "mls_groups", "room_rules", "sender_generations", "notices",
 	"board_sequences", "board_cards", "board_events", "outbox", "invites", "device_challenges", "device_tokens",
-	"mls_group_ids", "mls_commits", "mls_welcomes", "mls_commit_reports", "key_packages",
+	"mls_group_ids", "mls_commits", "mls_welcomes", "mls_commit_reports", "key_packages", "signed_prekeys", "prekeys",
+}
+
+var prekeyTables = []string{"signed_prekeys", "prekeys"}
+
+// prekeyRow inserts a row of the member's device into one of prekeyTables.
+func prekeyRow(table string, member store.Participant) string {
+	return fmt.Sprintf(map[string]string{
+		"signed_prekeys": "INSERT INTO signed_prekeys (tenant_id, device_id, id, key, signature) VALUES ('%s', '%s', 1, sha256('x'), sha512('x'))",
+		"prekeys":        "INSERT INTO prekeys (tenant_id, device_id, id, key) VALUES ('%s', '%s', 1, sha256('x'))",
+	}[table], member.Tenant, member.Device)
 }
 
 var enrollmentTables = []string{"invites", "device_challenges", "device_tokens"}
@@ -137,7 +150,7 @@ func TestPoliciesRead(t *testing.T) {
 	everything := map[string]int{
 		"tenants": 1, "devices": 1, "rooms": 1, "participants": 1, "credentials": 1, "session_history": 1, "message_traces": 1, "mls_groups": 1, "room_rules": 1, "sender_generations": 1, "notices": 1,
 		"board_sequences": 1, "board_cards": 1, "board_events": 1, "invites": 1, "device_challenges": 1, "device_tokens": 1,
-		"mls_group_ids": 1, "mls_commits": 1, "mls_welcomes": 1, "mls_commit_reports": 1, "key_packages": 1,
+		"mls_group_ids": 1, "mls_commits": 1, "mls_welcomes": 1, "mls_commit_reports": 1, "key_packages": 1, "signed_prekeys": 1, "prekeys": 1,
 	}
 	invite, access := a.token(0), a.token(2)
 	second, err := s.CreateRoom(t.Context(), store.NewRoom{Tenant: a.tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed})
@@ -208,6 +221,9 @@ func TestPoliciesWrite(t *testing.T) {
 	for _, table := range mlsTables {
 		inserts[table] = mlsRow(table, b.member)
 	}
+	for _, table := range prekeyTables {
+		inserts[table] = prekeyRow(table, b.member)
+	}
 	for _, table := range boardTables {
 		inserts[table] = boardRow(table, b.tenant, b.member.Room, uuid.New(), b.member.ID)
 	}
@@ -219,7 +235,7 @@ func TestPoliciesWrite(t *testing.T) {
 		"tenants": "frozen = true", "devices": "label = 'x'", "rooms": "version = version + 1",
 		"participants": "left_at = now()", "credentials": "revoked_at = now()",
 		"room_rules": "allowed = false", "board_sequences": "last = last + 1", "board_cards": "closed = true",
-		"mls_groups": "epoch = epoch + 1", "key_packages": "content = NULL",
+		"mls_groups": "epoch = epoch + 1", "key_packages": "content = NULL", "signed_prekeys": "id = 2",
 	}
 	for name, settings := range map[string]map[string]string{
 		"nothing set":                 nil,
@@ -246,7 +262,7 @@ func TestPoliciesWrite(t *testing.T) {
 				})
 			}
 		}
-		for _, table := range []string{"session_history", "notices", "device_challenges", "device_tokens", "mls_commits", "mls_welcomes", "key_packages"} {
+		for _, table := range []string{"session_history", "notices", "device_challenges", "device_tokens", "mls_commits", "mls_welcomes", "key_packages", "signed_prekeys", "prekeys"} {
 			inTransaction(t, service, settings, func(tx pgx.Tx) {
 				tag, err := tx.Exec(t.Context(), "DELETE FROM "+table+" WHERE tenant_id = $1", b.tenant)
 				require.NoError(t, err)
