@@ -40,7 +40,7 @@ var appends = []appended{
 		map[string]int{
 			"mls_scheme_disabled": 403, "e2ee_scheme_mismatch": 409, "mls_generation_retired": 409, "mls_removal_pending": 409,
 			"mls_generation_unknown": 404, "history_conflict": 409, "malformed_request": 400, "invalid_file_part": 422,
-			"not_found": 404, "conflict": 409,
+			"not_activated": 409, "room_archived": 409, "not_found": 404, "conflict": 409,
 		},
 		raw(201, `{"duplicate":false}`),
 	},
@@ -50,7 +50,10 @@ var appends = []appended{
 			_, err := s.AppendTrace(ctx, store.Trace{MessageID: "m", Declared: true})
 			return err
 		},
-		map[string]int{"private_refused": 403, "history_conflict": 409, "malformed_request": 400, "not_found": 404, "conflict": 409},
+		map[string]int{
+			"private_refused": 403, "history_conflict": 409, "malformed_request": 400, "room_archived": 409,
+			"not_found": 404, "conflict": 409,
+		},
 		raw(201, `{"duplicate":false}`),
 	},
 	{
@@ -60,7 +63,8 @@ var appends = []appended{
 		},
 		map[string]int{
 			"notice_not_permitted": 403, "invalid_envelope": 400, "notice_stale": 409, "notice_cap": 409, "notice_id_conflict": 409,
-			"notice_invalid_generation": 409, "notice_duplicate": 409, "not_found": 404, "conflict": 409,
+			"notice_invalid_generation": 409, "notice_duplicate": 409, "room_archived": 409,
+			"not_found": 404, "conflict": 409,
 		},
 		raw(201, `{"accepted":true}`),
 	},

@@ -514,7 +514,7 @@ func testNoticeEnds(t *testing.T, f fixture) {
 			_, err := f.Store.RemoveParticipant(t.Context(), p.Tenant, p.Room, p.ID, uuid.Nil)
 			return err
 		}, store.ErrNotFound},
-		"a room": {func(p store.Participant) error { f.ArchiveRoom(t, p.Tenant, p.Room); return nil }, store.ErrConflict},
+		"a room": {func(p store.Participant) error { f.ArchiveRoom(t, p.Tenant, p.Room); return nil }, errArchived},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 5 {
