@@ -90,3 +90,47 @@ func TestActivationIsOneTransaction(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, activated())
 }
+
+// Of two who change their keys at the same moment one finds that it was the last: each
+// sees what the other did, since both hold the room.
+func TestTheLastToRekeyKnowsIt(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, db := pgtest.Open(t, url), newOwner(url)
+	tenant := subject(s, db).NewTenant(t)
+	for range 10 {
+		room, err := s.CreateRoom(t.Context(), store.NewRoom{
+			Tenant: tenant, Kind: store.RoomGroup, Scheme: store.SchemeSenderKeys, PrivateMessages: store.PrivateAllowed,
+		})
+		require.NoError(t, err)
+		members := make([]store.Participant, 3)
+		allocate := func(i int, kid byte) (store.Generation, error) {
+			return s.AllocateGeneration(t.Context(), store.NewGeneration{
+				Tenant: tenant, Room: room.ID, Participant: members[i].ID, KID: [16]byte{kid}, SessionKey: []byte("key"),
+			})
+		}
+		for i := range members {
+			members[i], err = s.AddParticipant(t.Context(), store.NewParticipant{Tenant: tenant, Room: room.ID, Role: store.RoleAgent})
+			require.NoError(t, err)
+			_, err = allocate(i, 1)
+			require.NoError(t, err)
+		}
+		_, err = s.RemoveParticipant(t.Context(), tenant, room.ID, members[2].ID, uuid.Nil)
+		require.NoError(t, err)
+
+		tx, err := db.connect(t).Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "LOCK TABLE sender_generations")
+		require.NoError(t, err)
+		rekeyed := make(chan bool, 2)
+		for i := range 2 {
+			go func() {
+				g, err := allocate(i, 2)
+				rekeyed <- err == nil && g.Rekeyed
+			}()
+		}
+		awaitBlocked(t, db, 2)
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.NotEqual(t, <-rekeyed, <-rekeyed)
+	}
+}
