@@ -68,7 +68,7 @@ func (s *Store) putSignedPrekey(ctx context.Context, db sqlcgen.DBTX, tenant, de
 		return nil
 	}
 	put, err := s.q.SignedPrekeyPut(ctx, db, sqlcgen.SignedPrekeyPutParams{
-		TenantID: tenant, DeviceID: device, ID: int32(signed.ID), //nolint:gosec // checkPrekeys: at most MaxPrekeyID
+		TenantID: tenant, DeviceID: device, ID: int32(signed.ID),
 		Key: signed.Key[:], Signature: signed.Signature[:],
 	})
 	if err == nil && put == 0 {
@@ -87,7 +87,7 @@ func (s *Store) addPrekeys(ctx context.Context, db sqlcgen.DBTX, tenant, device 
 		last int32
 	)
 	for i := range oneTime {
-		ids[i] = int32(oneTime[i].ID) //nolint:gosec // checkPrekeys: at most MaxPrekeyID
+		ids[i] = int32(oneTime[i].ID)
 		keys[i] = oneTime[i].Key[:]
 		last = max(last, ids[i])
 	}
@@ -118,7 +118,7 @@ func (s *Store) prekeyStock(ctx context.Context, db sqlcgen.DBTX, tenant, device
 	if err != nil {
 		return store.PrekeyStock{}, err
 	}
-	return store.PrekeyStock{SignedID: uint32(row.SignedID), LastID: uint32(row.LastPrekey), OneTime: int(row.OneTime)}, nil //nolint:gosec // constraints: not negative
+	return store.PrekeyStock{SignedID: uint32(row.SignedID), LastID: uint32(row.LastPrekey), OneTime: int(row.OneTime)}, nil
 }
 
 // TakePrekeyBundle implements store.Prekeys.
@@ -150,7 +150,7 @@ func (s *Store) takePrekeyBundle(ctx context.Context, db sqlcgen.DBTX, tenant, d
 	}
 	bundle.Device = deviceOf(row)
 	bundle.Signed = store.SignedPrekey{
-		ID:  uint32(found.ID), //nolint:gosec // signed_prekeys_id_ck
+		ID:  uint32(found.ID),
 		Key: [32]byte(found.Key), Signature: [64]byte(found.Signature),
 	}
 	taken, err := s.q.PrekeyTake(ctx, db, tenant, device)
@@ -160,7 +160,7 @@ func (s *Store) takePrekeyBundle(ctx context.Context, db sqlcgen.DBTX, tenant, d
 	if err != nil {
 		return bundle, err
 	}
-	bundle.OneTime = &store.OneTimePrekey{ID: uint32(taken.ID), Key: [32]byte(taken.Key)} //nolint:gosec // prekeys_id_ck
+	bundle.OneTime = &store.OneTimePrekey{ID: uint32(taken.ID), Key: [32]byte(taken.Key)}
 	return bundle, s.warnOfPrekeys(ctx, db, tenant, found, taken.Remaining)
 }
 
@@ -175,7 +175,7 @@ func (s *Store) lockActive(ctx context.Context, db sqlcgen.DBTX, tenant, device,
 			return fmt.Errorf("device %s is %s: %w", row.ID, row.State, store.ErrNotFound)
 		}
 	}
-	if len(locked) != 2 { //nolint:mnd // of the two devices
+	if len(locked) != 2 {
 		return fmt.Errorf("devices: %w", store.ErrNotFound)
 	}
 	return nil

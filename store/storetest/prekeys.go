@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func testPublishPrekeys(t *testing.T, f, other fixture) {
 		require.Equal(t, store.PrekeyStock{SignedID: 3, LastID: 8, OneTime: 4}, f.publish(t, device, signedPrekey(3), keys[2], keys[0], keys[3], keys[1]))
 		require.Equal(t, store.PrekeyStock{SignedID: 3, LastID: 8, OneTime: 4}, f.publish(t, device, nil, keys...), "again")
 		require.Equal(t, store.PrekeyStock{SignedID: 3, LastID: 8, OneTime: 4}, f.publish(t, device, nil, prekeys(1, 4)...), "below the highest")
-		more := append(keys[3:], prekeys(9, 10)...)
+		more := slices.Concat(keys[3:], prekeys(9, 10))
 		require.Equal(t, store.PrekeyStock{SignedID: 3, LastID: 10, OneTime: 6}, f.publish(t, device, nil, more...), "some of them again")
 		require.Equal(t, store.PrekeyStock{SignedID: 3, LastID: store.MaxPrekeyID, OneTime: 7},
 			f.publish(t, device, nil, store.OneTimePrekey{ID: store.MaxPrekeyID, Key: newHash()}))
