@@ -112,6 +112,7 @@ func TestBoardOverHTTP(t *testing.T) {
 	b := newBoards(t)
 	room := b.make(t, `{}`)
 	agent, owner, viewer := b.member(t, room, "agent"), b.member(t, room, "owner"), b.member(t, room, "viewer")
+	b.wakes.Store(0) // the members' joining was to be told, too
 	made := b.card(t, agent, "decision")
 	require.Equal(t, int64(1), made.Sequence)
 	require.Equal(t, agent.ParticipantID, made.Author)

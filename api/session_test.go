@@ -548,7 +548,7 @@ func TestNoticesOfARoom(t *testing.T) {
 func TestTracesOfARoom(t *testing.T) {
 	s := newSessions(t)
 	room := s.make(t, `{}`)
-	one, two := s.member(t, room, "agent"), s.member(t, room, "agent")
+	one, two, owner := s.member(t, room, "agent"), s.member(t, room, "agent"), s.member(t, room, "owner")
 	files := []store.FileHeader{{Name: "a", MIMEType: "b", SizeBytes: 1}, {Name: "c", MIMEType: "d", SizeBytes: 0}}
 	const rows = 250
 	for i := range rows { // FAULTS D10
@@ -559,10 +559,12 @@ func TestTracesOfARoom(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	owner := s.member(t, room, "owner")
 	for _, who := range []api.Member{one, two, s.member(t, room, "controller"), s.member(t, room, "viewer")} {
 		s.as(t, who, http.MethodGet, "/traces", "").refused(t, 403, "forbidden")
 	}
+	var earlier api.Traces
+	s.as(t, s.member(t, room, "owner"), http.MethodGet, "/traces", "").decode(t, &earlier)
+	require.Empty(t, earlier.Traces, "nothing from before it joined")
 	for _, limit := range []int{1, 2, 100} {
 		at, cursor := rows, ""
 		for at > 0 {
