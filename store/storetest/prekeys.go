@@ -429,7 +429,7 @@ func (f fixture) warnings(t *testing.T) (found []warning) {
 func testPrekeysLow(t *testing.T, f fixture) {
 	group := f.newRoom(t, store.RoomGroup).ID // made before the direct room
 	p := f.couple(t)
-	f.join(t, group, p.owner.ID)
+	f.joinAs(t, group, p.owner.ID, store.RoleOwner)
 	inGroup := f.join(t, group, p.agent.ID)
 	third := f.active(t, false).ID
 	f.join(t, group, third)
