@@ -210,7 +210,7 @@ func (p *peer) completed() resumed {
 			require.Empty(p.t, r.rows, "resync_required comes before the rows")
 			r.resync, r.oldest = true, got.OldestID
 		case wire.ServerDeliver, wire.ServerBoardUpdate, wire.ServerRoomEvent:
-			r.add(p, got, &last)
+			p.takeRow(&r, got, &last)
 		case wire.ServerResumeComplete:
 			require.Equal(p.t, len(r.rows)+len(r.events), got.Replayed, "replayed counts the replay rows")
 			r.more = got.More
@@ -221,8 +221,8 @@ func (p *peer) completed() resumed {
 	}
 }
 
-// add takes a row that came during a resume.
-func (r *resumed) add(p *peer, got wire.ServerFrame, last *wire.StreamID) {
+// takeRow takes a row that came during a resume.
+func (p *peer) takeRow(r *resumed, got wire.ServerFrame, last *wire.StreamID) {
 	p.t.Helper()
 	switch {
 	case got.Replay == wire.ReplayStored:
