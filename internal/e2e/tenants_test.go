@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -551,9 +552,7 @@ func (c *hostileCall) call(t *testing.T, a *inhabited, by hostileCaller, fill th
 		query = append(query, name+"="+value)
 	}
 	body := make(map[string]any, len(c.body))
-	for name, value := range c.body {
-		body[name] = value
-	}
+	maps.Copy(body, c.body)
 	used := make([]string, 0, len(c.places))
 	for i, p := range c.places {
 		id := fill[p.what]
@@ -651,8 +650,12 @@ func TestHostileTenantOverHTTP(t *testing.T) {
 	}
 	callers := []hostileCaller{
 		{name: "operator", token: operatorToken(t, a.s), operator: true},
-		{name: "admin", token: a.admin.AccessToken}, {name: "owner's device", token: a.owner.AccessToken}, {name: "agent's device", token: a.agent.AccessToken},
-		{name: "owner", token: a.asOwner.Credential}, {name: "agent", token: a.asAgent.Credential}, {name: "viewer", token: a.asViewer.Credential},
+		{name: "admin", token: a.admin.AccessToken},
+		{name: "owner's device", token: a.owner.AccessToken},
+		{name: "agent's device", token: a.agent.AccessToken},
+		{name: "owner", token: a.asOwner.Credential},
+		{name: "agent", token: a.asAgent.Credential},
+		{name: "viewer", token: a.asViewer.Credential},
 		{name: "nobody"},
 	}
 	for _, c := range hostileCalls(t, a.s) {

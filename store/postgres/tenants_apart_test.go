@@ -374,7 +374,7 @@ func TestARowOfBRefusesNothingToA(t *testing.T) {
 			continue
 		}
 		var pgErr *pgconn.PgError
-		require.True(t, errors.As(refused, &pgErr), "%s: %v", table, refused)
+		require.ErrorAs(t, refused, &pgErr, table)
 		require.Equal(t, uniqueState, pgErr.Code, "%s: %v, but otherwise %v", table, refused, otherwise)
 		require.Contains(t, global, pgErr.ConstraintName)
 		require.Empty(t, pgErr.Detail, "%s: the values of B are not shown", table)
