@@ -146,7 +146,7 @@ func (a *API) internalRoutes() []route {
 				{"history_conflict", "The message id is taken."},
 				{"malformed_request", "Traces do not take this shape."},
 				{"not_found", "There is no such room, or the sender or recipient is not a current participant of it."},
-				{"conflict", "The room is archived."},
+				{"room_archived", "The room is archived."},
 			},
 		}},
 		{method: http.MethodPost, path: "/internal/v1/notices", access: forService, maxBody: maxNoticeBody, handler: a.bounded(a.storeNotice), doc: doc{
@@ -164,7 +164,7 @@ func (a *API) internalRoutes() []route {
 				{"notice_stale", "`ts` or `expires_at` is out of bounds."},
 				{"notice_cap", "20 notices of the sender have not expired yet."},
 				{"not_found", "There is no such room, or the sender is not a current participant of it."},
-				{"conflict", "The room is archived."},
+				{"room_archived", "The room is archived."},
 			},
 		}},
 		{method: http.MethodGet, path: "/internal/v1/ping", access: forService, handler: a.bounded(a.ping), doc: doc{

@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/peerrelay/peerrelay/api"
-	"github.com/peerrelay/peerrelay/store"
 )
 
 // RoomCmd groups the commands on rooms.
@@ -49,9 +48,6 @@ func (c *RoomCreateCmd) Run(ctx context.Context, globals *Globals, con console) 
 	}
 	return show(globals, con, room, func(w io.Writer) {
 		fmt.Fprintf(w, "Room %s is made (%s, %s, private messages %s).\n", room.ID, room.Kind, room.Scheme, room.PrivateMessages)
-		if room.Scheme == string(store.SchemeMLS) {
-			fmt.Fprintln(w, "It takes messages while the relay runs with --mls on.")
-		}
 		next(w, globals, con,
 			"participant add --room "+room.ID+" --role owner",
 			"participant add --room "+room.ID+" --role agent",

@@ -42,7 +42,7 @@ type ServeCmd struct {
 	NATSReplicas int    `name:"nats-replicas" env:"RELAY_NATS_REPLICAS" default:"1" help:"Copies of each stream in an external cluster."`
 	RecentBytes  int64  `env:"RELAY_RECENT_BYTES" default:"268435456" help:"Memory for the newest inbox rows; -1 for none."`
 
-	MLS string `name:"mls" env:"RELAY_MLS" default:"off" enum:"on,off" help:"Whether rooms of scheme mls take messages."`
+	MLS string `name:"mls" env:"RELAY_MLS" default:"on" enum:"on,off" help:"Whether rooms of scheme mls take messages and commits."`
 
 	AllowDevelopment   bool          `env:"RELAY_ALLOW_DEVELOPMENT" help:"Accept development connections (hello with direct: true)."`
 	EnvelopesPerSecond int           `env:"RELAY_ENVELOPES_PER_SECOND" default:"20" help:"Envelopes one participant may send a second."`

@@ -90,7 +90,7 @@ func newGroup(ctx context.Context, b *bench, all callers) (*group, error) {
 		}
 	}
 	first := g.commit(0)
-	first.Added, first.Welcome = added, base64.StdEncoding.EncodeToString(mlsMessage(mlsWelcome))
+	first.Added, first.Welcome = added, base64.StdEncoding.EncodeToString(mlsMessage(mlsWelcome, []byte{0, 1, 0}, mlsBytes("sealed")))
 	return g, g.post(ctx, 0, first)
 }
 

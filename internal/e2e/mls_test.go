@@ -523,7 +523,7 @@ func TestEveryClaimGetsItsOwnKeyPackage(t *testing.T) {
 	}
 }
 
-// Without --mls on nothing of groups is there, not even for the operator; with it, all is for
+// With --mls off nothing of groups is there, not even for the operator; with it, all is for
 // devices that are in the room.
 func TestGroupsAreForMembers(t *testing.T) {
 	t.Parallel()
