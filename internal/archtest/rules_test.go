@@ -33,7 +33,9 @@ var layers = []layer{
 	{"relay", []string{"store", "inbox", "cluster", "wire"}, "the protocol core is handed its adapters"},
 	{"api", []string{"identity", "mls", "store", "inbox", "cluster", "board", "relay", "wire"}, "HTTP translates for the same core"},
 
-	{"client/...", []string{"client/...", "identity", "wire"}, "a client must not carry the server"},
+	{"e2ee/...", []string{"e2ee/...", "identity", "wire"}, "encryption is the client's, and proven without a relay"},
+
+	{"client/...", []string{"client/...", "e2ee/...", "identity", "wire"}, "a client must not carry the server"},
 
 	{"schema", nil, "migrations know the database only"},
 	{"infra/...", nil, "a broker or a database that is started knows nothing of what it is for"},
@@ -124,6 +126,7 @@ var folders = map[string]string{
 	"cmd":      "programs",
 	"deploy":   "what operators copy: units, compose, NATS configuration",
 	"docs":     "documentation",
+	"e2ee":     "end-to-end encryption of clients, in small packages",
 	"identity": "keys of devices: what is accepted, signed and compared",
 	"inbox":    "inboxes on JetStream",
 	"infra":    "embedded NATS, managed PostgreSQL",
