@@ -82,8 +82,8 @@ def deliveries(seed):
             verdict = "opened"
         else:
             verdict = "duplicate"
-        steps.append([iteration, verdict])
-    return steps
+        steps.append(f"{iteration}:{verdict}")
+    return " ".join(steps)
 
 
 json.dump({
