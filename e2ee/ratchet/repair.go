@@ -156,7 +156,7 @@ func (r *Repair) UnmarshalBinary(b []byte) error {
 	switch {
 	case version != stateVersion, wanted > 1, count > maxGivenUp, !in.done():
 		return fmt.Errorf("version, flags or length: %w", ErrState)
-	case t.failures >= ResetAfter, t.asks > maxAsks+1, t.asked < 0, (t.failures == 0) != (t.suspect == SessionID{}):
+	case t.failures >= ResetAfter, t.asks > maxAsks+1, t.asked < 0, t.failures == 0 && t.suspect != SessionID{}:
 		return fmt.Errorf("counts: %w", ErrState)
 	}
 	*r = t
