@@ -14,7 +14,7 @@ import (
 
 // MaxIterations is how many messages a generation has, so that a later key of it can be
 // checked against an earlier one in bounded time. The last iteration is one less.
-const MaxIterations = 1 << 16
+const MaxIterations = 1 << 14
 
 // prefixSize is that of the iteration in front of each ciphertext.
 const prefixSize = 4

@@ -88,7 +88,7 @@ func (e *StaleError) Error() string {
 }
 
 // Is makes it an ErrStaleSenderKey.
-func (e *StaleError) Is(target error) bool { return target == ErrStaleSenderKey } //nolint:errorlint // the sentinel itself
+func (e *StaleError) Is(target error) bool { return target == ErrStaleSenderKey }
 
 // Unwrap is what went wrong: ErrUnknownKey, ErrTooFar, or seal.ErrOpen.
 func (e *StaleError) Unwrap() error { return e.cause }

@@ -3,6 +3,7 @@ package senderkey_test
 import (
 	"crypto/rand"
 	"encoding"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestPayloadsThatAreRefused(t *testing.T) {
 		"gen null":            replace(`"gen":7`, `"gen":null`),
 		"gen 2^53":            replace(`"gen":7`, `"gen":9007199254740992`),
 		"no gen":              replace(`"gen":7,`, ``),
-		"iteration 2^16":      replace(`"iteration":0`, `"iteration":65536`),
+		"iteration 2^14":      replace(`"iteration":0`, `"iteration":16384`),
 		"iteration 2^32":      replace(`"iteration":0`, `"iteration":4294967296`),
 		"iteration null":      replace(`"iteration":0`, `"iteration":null`),
 		"no iteration":        replace(`"iteration":0,`, ``),
@@ -180,7 +181,7 @@ func TestSavedStatesThatAreRefused(t *testing.T) {
 		for n := range data {
 			require.ErrorIs(t, s.UnmarshalBinary(data[:n]), senderkey.ErrState, "%s, %d bytes", name, n)
 		}
-		require.ErrorIs(t, s.UnmarshalBinary(append(data[:len(data):len(data)], 0)), senderkey.ErrState, name)
+		require.ErrorIs(t, s.UnmarshalBinary(append(slices.Clip(data), 0)), senderkey.ErrState, name)
 		for _, at := range []int{0, 1} {
 			other := append([]byte(nil), data...)
 			other[at] += 7

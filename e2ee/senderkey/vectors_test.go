@@ -133,7 +133,7 @@ func TestDeliveriesOfTheModel(t *testing.T) {
 		s.Settle()
 		var r senderkey.Receivers
 		accept(t, &r, "alice", distribute(t, s, "bob"))
-		for _, step := range strings.Fields(line) {
+		for step := range strings.FieldsSeq(line) {
 			number, verdict, _ := strings.Cut(step, ":")
 			n, err := strconv.ParseUint(number, 10, 32)
 			require.NoError(t, err)

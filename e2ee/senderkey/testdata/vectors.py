@@ -48,7 +48,7 @@ def generation(name, gen, iterations, sizes):
             "plaintext": text.hex(), "aad": aad.hex(), "ct": (prefix + encrypt(text, prefix + aad, nonce, key)).hex(),
         })
     given = {i: jcs({"v": 1, "type": "sender_key", "kid": b64(kid), "gen": gen, "iteration": i, "ck": b64(chain_at(first, i))})
-             for i in (0, 3, 65535)}
+             for i in (0, 3, 16383)}
     request = noise(name + " request", 16)
     return {
         "sender": name, "gen": gen, "kid": b64(kid), "chain_key": first.hex(), "messages": messages,
@@ -88,7 +88,7 @@ def deliveries(seed):
 
 json.dump({
     "generations": [
-        generation("alice", 1, [0, 1, 2, 3, 1000, 65535], [0, 1, 64, 1024, 17, 5]),
+        generation("alice", 1, [0, 1, 2, 3, 1000, 16383], [0, 1, 64, 1024, 17, 5]),
         generation("bob", 9007199254740991, [0, 5, 6], [1, 2, 3]),
     ],
     "deliveries": [deliveries(seed) for seed in range(8)],
