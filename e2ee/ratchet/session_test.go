@@ -146,8 +146,9 @@ func TestJ02FailedFirstMessageKeepsTheOneTimePrekey(t *testing.T) {
 	require.EqualValues(t, 9, used)
 	delete(bot.oneTime, used)
 	opens(t, agent, second, "second")
-	_, _, _, err = ratchet.Accept(&bot.Device, &alice.Keys, room, bot, second)
+	_, _, used, err = ratchet.Accept(&bot.Device, &alice.Keys, room, bot, second)
 	require.ErrorIs(t, err, ratchet.ErrUnknownPrekey, "the prekey is gone")
+	require.Zero(t, used)
 }
 
 // FAULTS BL-J03 (a): a session in which every second message is lost goes on.

@@ -166,8 +166,8 @@ func (s *Sessions) Open(own *Device, prekeys Prekeys, m *Message) (*Opened, erro
 // Clear ends all sessions and deletes their keys (STATE, "Ratchet Desync"): the owner has to
 // begin one. What comes of them after that is ErrRetiredSession.
 func (s *Sessions) Clear() {
-	for i := len(s.list) - 1; i >= 0; i-- {
-		s.retire(s.list[i].id)
+	for _, session := range slices.Backward(s.list) {
+		s.retire(session.id)
 	}
 	s.list = nil
 }

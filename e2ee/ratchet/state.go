@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/peerrelay/peerrelay/identity"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -142,9 +141,7 @@ func (s *Session) check(emptyChains int) error {
 	if s.receiving && s.recv.next == 0 || empty > maxPastChains || s.Skipped() > MaxSkipped || s.sent > maxNumber || s.sentPrev > maxNumber {
 		return fmt.Errorf("numbers: %w", ErrState)
 	}
-	if identity.CheckAgreement(s.recv.key) != nil || identity.CheckAgreement(s.start.Ephemeral) != nil {
-		return fmt.Errorf("keys: %w", ErrState)
-	}
+	// The peer's key and the ephemeral key have done their DH; no other will be done with them.
 	public, err := publicKey(s.own.private)
 	if err != nil {
 		return fmt.Errorf("keys: %w", ErrState)
