@@ -51,10 +51,14 @@ type Own struct {
 // Channel is both directions between Own and another participant of one room. It has no
 // state that changes, so that any number of goroutines may use it, and prints no keys.
 type Channel struct {
-	session  string
-	own      string
+	session string
+	own     string
+	peer    signed.Member
+	secret  *secrets // behind a pointer, which fmt does not follow
+}
+
+type secrets struct {
 	identity ed25519.PrivateKey
-	peer     signed.Member
 	send     [seal.KeySize]byte
 	receive  [seal.KeySize]byte
 }
@@ -136,11 +140,11 @@ func New(session string, own *Own, peer signed.Member) (*Channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Channel{session, own.ID, own.Identity, peer, send, receive}, nil
+	return &Channel{session, own.ID, peer, &secrets{own.Identity, send, receive}}, nil
 }
 
 // Format writes no keys, whatever the verb.
-func (c Channel) Format(f fmt.State, _ rune) {
+func (c *Channel) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "pairwise.Channel("+c.own+" "+c.peer.ID()+")")
 }
 
@@ -152,7 +156,7 @@ func (c *Channel) Seal(h *Header, payload []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: a notice is for the session", ErrPairwise)
 	}
 	e := c.envelope(h)
-	return e.Seal(c.identity, c.send, payload)
+	return e.Seal(c.secret.identity, c.secret.send, payload)
 }
 
 func (c *Channel) envelope(h *Header) *signed.Envelope {
@@ -182,7 +186,7 @@ func (c *Channel) Open(raw []byte) (*Message, error) {
 	case m.KID != "" || m.Hdr != nil:
 		return nil, fmt.Errorf("%w: it has a kid or a hdr", ErrPairwise)
 	}
-	payload, err := m.Open(c.receive)
+	payload, err := m.Open(c.secret.receive)
 	if err != nil {
 		return nil, err
 	}

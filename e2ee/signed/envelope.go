@@ -192,9 +192,10 @@ func (w *writer) bytes(name string, value []byte) {
 
 func (w *writer) file(f *File) {
 	w.name("file")
-	inner := writer{dst: append(w.dst, '{'), empty: true}
-	inner.text("mimeType", f.MIMEType)
-	inner.text("name", f.Name)
-	inner.integer("sizeBytes", f.SizeBytes)
-	w.dst = append(inner.dst, '}')
+	w.dst = append(w.dst, '{')
+	w.empty = true
+	w.text("mimeType", f.MIMEType)
+	w.text("name", f.Name)
+	w.integer("sizeBytes", f.SizeBytes)
+	w.dst = append(w.dst, '}')
 }
