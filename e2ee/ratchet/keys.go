@@ -27,12 +27,12 @@ type Device struct {
 }
 
 // Format keeps the private key out of texts.
-func (*Device) Format(f fmt.State, _ rune) { hide(f, "device keys") }
+func (Device) Format(f fmt.State, _ rune) { hide(f, "device keys") }
 
 func hide(w io.Writer, what string) { fmt.Fprint(w, what+" (not shown)") }
 
-// check returns ErrDevice unless the private key is that of the public one.
-func (d *Device) check() error {
+// checkDevice returns ErrDevice unless the private key is that of the public one.
+func checkDevice(d *Device) error {
 	public, err := publicKey(d.Agreement)
 	if err != nil || public != d.Keys.Agreement {
 		return ErrDevice

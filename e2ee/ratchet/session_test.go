@@ -388,7 +388,7 @@ func TestKeysAreNotPrinted(t *testing.T) {
 	sessions, err := ratchet.ForOwner(room, &alice.Keys, &bot.Keys)
 	require.NoError(t, err)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d", "%q"} {
-		for _, value := range []any{&alice.Device, owner, sessions} {
+		for _, value := range []any{alice.Device, &alice.Device, owner, sessions} {
 			require.Regexp(t, `^(device keys|session|sessions) \(not shown\)$`, fmt.Sprintf(verb, value))
 		}
 	}

@@ -130,7 +130,7 @@ func begin(own *Device, bundle *Bundle, room string, started uint64, source io.R
 	if !wire.ValidID([]byte(room)) {
 		return nil, ErrRoom
 	}
-	if err := own.check(); err != nil {
+	if err := checkDevice(own); err != nil {
 		return nil, err
 	}
 	if err := bundle.Check(); err != nil {
@@ -186,7 +186,7 @@ func accept(own *Device, peer *identity.Keys, room string, prekeys Prekeys, h *H
 	if !wire.ValidID([]byte(room)) {
 		return nil, nil, 0, ErrRoom
 	}
-	if err := own.check(); err != nil {
+	if err := checkDevice(own); err != nil {
 		return nil, nil, 0, err
 	}
 	if h.Start.Identity != peer.Identity || peer.Check() != nil {
