@@ -407,4 +407,26 @@ func TestClone(t *testing.T) {
 	opens(t, clone, sealed(t, owner, "turn"), "turn")
 	require.True(t, bytes.Equal(before, state(t, agent)))
 	opens(t, agent, lost, "late")
+	// The same for keys of a chain that ended.
+	owner, agent = pairOf(t)
+	past, other := sealed(t, owner, "past"), sealed(t, owner, "other")
+	opens(t, owner, sealed(t, agent, "answer"), "answer")
+	opens(t, agent, sealed(t, owner, "turn"), "turn")
+	before = state(t, agent)
+	opens(t, agent.Clone(), past, "past")
+	require.True(t, bytes.Equal(before, state(t, agent)))
+	opens(t, agent, past, "past")
+	opens(t, agent, other, "other")
+}
+
+// Who says that a chain was shorter than what came of it is refused, with a true tag too.
+func TestChainsDoNotShrink(t *testing.T) {
+	t.Parallel()
+	owner, agent := pairOf(t)
+	opens(t, agent, sealed(t, owner, "more"), "more")
+	opens(t, owner, sealed(t, agent, "answer"), "answer")
+	liar := owner.Clone()
+	liar.Shorten()
+	refuses(t, agent, sealed(t, liar, "turn"), ratchet.ErrNotAuthentic)
+	opens(t, agent, sealed(t, owner, "turn"), "turn")
 }
