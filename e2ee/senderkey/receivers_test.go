@@ -426,3 +426,20 @@ func TestAcceptValidates(t *testing.T) {
 	r.Forget("p0")
 	accept(t, &r, "more", good)
 }
+
+// Generations of one gen go together, and do not come back into the room that this leaves
+// (FAULTS BL-J07).
+func TestGenerationsOfOneGenGoTogether(t *testing.T) {
+	t.Parallel()
+	var r senderkey.Receivers
+	first := distribute(t, newSender(t, 1, 1, "bob"), "bob")
+	accept(t, &r, "alice", first)
+	accept(t, &r, "alice", distribute(t, newSender(t, 1, 2, "bob"), "bob"))
+	for gen := uint64(3); gen <= 1+senderkey.MaxGenerations; gen++ {
+		accept(t, &r, "alice", distribute(t, newSender(t, gen, byte(gen), "bob"), "bob"))
+	}
+	_, err := r.Accept("alice", first)
+	require.ErrorIs(t, err, senderkey.ErrRetired)
+	accept(t, &r, "alice", distribute(t, newSender(t, 2, 100, "bob"), "bob"))
+	reload(t, &r)
+}
