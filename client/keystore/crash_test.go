@@ -422,6 +422,33 @@ func TestACutEndIsAnUnfinishedUpdate(t *testing.T) {
 	}
 }
 
+// Records of every length, as Updates and as what a file begins with.
+func TestEveryLength(t *testing.T) {
+	path, secret := filepath.Join(t.TempDir(), "keys"), keyFile(t)
+	m := newMachine()
+	s, err := keystore.CreateWith(path, secret, m, small)
+	require.NoError(t, err)
+	for n := range 1100 {
+		value := strings.Repeat("v", n)
+		put(t, s, keystore.Device, "value", value)
+		if n%2 == 0 {
+			require.NoError(t, s.Compact())
+		}
+		kept := &simulated{now: m.files[path].now, m: m} // before it is written anew
+		require.NoError(t, s.Close())
+		for _, f := range []*simulated{m.files[path], kept} {
+			m.files[path] = f
+			s, err = keystore.OpenWith(path, secret, m, small)
+			require.NoError(t, err, n)
+			require.Equal(t, value, get(t, s, keystore.Device, "value"))
+			if f != kept {
+				require.NoError(t, s.Close())
+			}
+		}
+	}
+	require.NoError(t, s.Close())
+}
+
 // Two futures of one copy have the same keys, and do not mix.
 func TestRecordsOfAnotherFuture(t *testing.T) {
 	path, secret := filepath.Join(t.TempDir(), "keys"), keyFile(t)

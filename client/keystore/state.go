@@ -213,7 +213,7 @@ func (s *state) snapshot() iter.Seq[[]byte] {
 			if len(body) < snapshotPart {
 				return true
 			}
-			done := yield(body)
+			done := yield(append(body, opEnd))
 			body = beginBody(bodySnapshot, s.epoch)
 			return done
 		}
@@ -234,7 +234,7 @@ func (s *state) snapshot() iter.Seq[[]byte] {
 			}
 		}
 		body[0] = bodyLast
-		yield(body)
+		yield(append(body, opEnd))
 	}
 }
 
