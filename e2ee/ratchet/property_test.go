@@ -54,7 +54,7 @@ func (s *schedule) run(t *testing.T) {
 	require.NoError(t, err)
 	s.sides = [2]*side{{person: alice, stored: state(t, owner), opened: map[int]bool{}}, {person: bot, opened: map[int]bool{}}}
 	loss := s.random.IntN(30) // of a hundred
-	for range 40 + s.random.IntN(40) {
+	for range 16 + s.random.IntN(24) {
 		who := s.random.IntN(2)
 		if s.random.IntN(2) == 0 {
 			s.send(t, who, loss)
@@ -100,7 +100,7 @@ func (s *schedule) receive(t *testing.T, who int) {
 	n := to.inbox[at]
 	to.inbox = append(to.inbox[:at], to.inbox[at+1:]...)
 	e := s.envelopes[n]
-	if s.random.IntN(3) == 0 {
+	if s.random.IntN(4) == 0 {
 		s.tamper(t, to, e.m)
 	}
 	plaintext, err := s.open(t, to, e.m)

@@ -186,7 +186,7 @@ func TestJ03JumpsHaveALimit(t *testing.T) {
 			for range 100 {
 				refuses(t, agent, m, ratchet.ErrTooFarAhead)
 			}
-			require.Less(t, time.Since(began), time.Second)
+			require.Less(t, time.Since(began), 10*time.Second, "2^31 steps take hours")
 		}
 		opens(t, agent.Clone(), limit, "limit")
 		opens(t, agent, sealed(t, owner, "next"), "next")
