@@ -220,7 +220,11 @@ func TestTwoClientsOfOneDevice(t *testing.T) {
 	}
 	all.Wait()
 	n := 0
-	won.Range(func(_, s any) bool { n++; return s.(*keystore.Store).Close() == nil })
+	won.Range(func(_, held any) bool {
+		n++
+		s, ok := held.(*keystore.Store)
+		return ok && s.Close() == nil
+	})
 	require.Equal(t, 1, n)
 }
 

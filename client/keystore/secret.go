@@ -96,7 +96,7 @@ func NewKeyFile(path string) (Secret, error) {
 	return Secret{kind: kindKeyFile, text: text}, nil
 }
 
-// String, GoString and Format do not tell the secret.
+// String does not tell the secret.
 func (Secret) String() string { return "(secret)" }
 
 // GoString does not tell the secret.

@@ -57,8 +57,8 @@ func create(path string, secret Secret, with settings) (*Store, error) {
 
 func prepare(path string, with settings) (*Store, error) {
 	// A link to a store stays one when the file is replaced.
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	held, err := lock(path)
 	if err != nil {

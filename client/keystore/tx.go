@@ -180,7 +180,7 @@ func (tx *Tx) body() ([]byte, error) {
 		switch {
 		case value == nil && ok:
 			b = appendDelete(b, r)
-		case value != nil && !(ok && bytes.Equal(old, value)):
+		case value != nil && (!ok || !bytes.Equal(old, value)):
 			b = appendPut(b, r, value)
 		}
 	}
