@@ -579,3 +579,13 @@ func BenchmarkOpen1KiB(b *testing.B) {
 		}
 	}
 }
+
+// No ciphertext is an empty one, which is there.
+func TestNoCiphertextIsAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	raw, err := message().Sign(private(1), nil, nil)
+	require.NoError(t, err)
+	m, err := signed.Read(raw, fromAlice(t))
+	require.NoError(t, err)
+	require.Empty(t, m.CT)
+}
