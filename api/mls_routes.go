@@ -114,7 +114,7 @@ func (a *API) commitRoutes() []route {
 		{method: http.MethodPost, path: "/v1/rooms/{id}/commits/{epoch}/report", handler: a.reportCommit, doc: doc{
 			summary: "Report a commit that cannot be applied", who: forGroupMembers,
 			description: "The commit that made this epoch. Everybody in the room is told with a `commit_reported` event; nothing else changes, and an owner may reset " +
-				"the room. It may be repeated, and counts once for each participant.",
+				"the room. It may be repeated, and counts once for each participant since it joined the group: it can apply none that follow either.",
 			status: http.StatusOK, answer: ReportedCommit{},
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or that commit is not kept."},
