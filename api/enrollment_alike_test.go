@@ -27,10 +27,10 @@ func TestRefusedEnrollmentsAreAlike(t *testing.T) {
 	took := make(map[string][]time.Duration)
 	var first *response
 	for range each {
-		for name, make := range kinds { // in another order each time
-			body := testkit.EncodeJSON(t, make())
+		for name, body := range kinds { // in another order each time
+			content := testkit.EncodeJSON(t, body())
 			began := time.Now()
-			answer := send(t, s.public, http.MethodPost, "/v1/enroll", body, "Content-Type", "application/json")
+			answer := send(t, s.public, http.MethodPost, "/v1/enroll", content, "Content-Type", "application/json")
 			took[name] = append(took[name], time.Since(began))
 			answer.header.Del("Date")
 			if first == nil {
