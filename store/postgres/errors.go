@@ -34,7 +34,7 @@ var constraintErrors = map[string]error{
 	"invites_kind_ck":             store.ErrInvalid,
 	"devices_fingerprint_ck":      store.ErrInvalid,
 
-	"participants_current_device_uq": store.ErrConflict,
+	"participants_current_device_uq": conflict("the device is in the room already"),
 	"credentials_token_hash_uq":      store.ErrConflict,
 	"room_transition":                store.ErrConflict,
 	"device_transition":              store.ErrConflict,
