@@ -41,6 +41,7 @@ func (s RoomState) Conflict() error {
 		reason += ": nobody was ever in it"
 	case RoomArchived:
 		reason += ", for ever: make another room"
+	case RoomActive, RoomRekeying:
 	}
 	return &RefusalError{reason, ErrConflict}
 }

@@ -192,7 +192,7 @@ func (*commitsCommand) round(ctx context.Context, g *group) (time.Duration, erro
 	var accepted atomic.Int64
 	took, err := g.race(func(racer int) error {
 		err := g.post(ctx, racer, commit)
-		if refused, ok := errors.AsType[*refusedCall](err); ok && refused.code == string(wire.EpochConflict) {
+		if refused, ok := errors.AsType[*callError](err); ok && refused.code == string(wire.EpochConflict) {
 			return nil
 		}
 		if err == nil {
