@@ -41,6 +41,19 @@ func (a *API) begin(r *http.Request) (*operation, error) {
 	return op, nil
 }
 
+// changingRoom is the way in to changes that everybody in a room is told of. The operator
+// may make as many as it likes.
+func (a *API) changingRoom(next handler) handler {
+	return func(r *http.Request) (int, any, error) {
+		if who := callerOf(r.Context()); !who.operator {
+			if err := a.limits.change(who.device.ID); err != nil {
+				return 0, nil, err
+			}
+		}
+		return next(r)
+	}
+}
+
 // renew gives the operation its whole time again: a body has a time of its own to come
 // in, which is longer.
 func (op *operation) renew() {

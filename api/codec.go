@@ -142,6 +142,9 @@ func errorAnswer(err error) (status int, body Error, foreign bool) {
 		return http.StatusInternalServerError, Error{Error: string(wire.Internal)}, true
 	}
 	body = Error{Error: string(refusal.Code), Detail: refusal.Detail}
+	if refusal.Code == wire.RoomIsArchived && body.Detail == "" {
+		body.Detail = "the room is archived: nothing is stored in it any more"
+	}
 	if late, ok := errors.AsType[*store.EpochError](err); ok {
 		body.Epoch = &late.Current
 	}
@@ -159,15 +162,23 @@ func refusalOf(err error) (refusal *wire.Error, foreign bool) {
 	case errors.Is(err, store.ErrNotFound):
 		return &wire.Error{Code: wire.NotFound, Detail: "there is no such room, participant, device or credential"}, false
 	case errors.Is(err, store.ErrConflict):
-		return &wire.Error{Code: wire.Conflict, Detail: "the state of the room or device does not allow this"}, false
+		return &wire.Error{Code: wire.Conflict, Detail: reasonOf(err, "the state of the room or device does not allow this")}, false
 	case errors.Is(err, store.ErrForbidden):
-		return &wire.Error{Code: wire.Forbidden, Detail: "not allowed in this role"}, false
+		return &wire.Error{Code: wire.Forbidden, Detail: reasonOf(err, "not allowed in this role")}, false
 	case errors.Is(err, store.ErrInvalid):
 		return &wire.Error{Code: wire.MalformedRequest, Detail: "a value is not one of those allowed"}, false
 	case errors.Is(err, context.DeadlineExceeded):
 		return &wire.Error{Code: wire.Unavailable, Detail: "it took too long; it may or may not have been done"}, true
 	}
 	return &wire.Error{Code: wire.Unavailable, Detail: "it may or may not have been done"}, true
+}
+
+// reasonOf is the reason of a refusal, where it has one that is for callers.
+func reasonOf(err error, otherwise string) string {
+	if reasoned, ok := errors.AsType[*store.RefusalError](err); ok {
+		return reasoned.Reason
+	}
+	return otherwise
 }
 
 // refused reports whether the store said no, as against not knowing.

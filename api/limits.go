@@ -64,6 +64,7 @@ const (
 	limitShare    = "participant"
 	limitAnswers  = "answers"
 	limitBundles  = "prekey_bundles"
+	limitChanges  = "room_changes"
 )
 
 // Answers that wait for callers to read them. A caller may take as long as the server's
@@ -82,6 +83,13 @@ const (
 	trackedTakers    = 1 << 14 // devices that are remembered
 )
 
+// Changes that everybody in a room is told of, by one device: each takes a place or two in
+// every inbox, of which there are 500, as envelopes do, which are 20 in a second.
+const (
+	changesPerSecond = 10
+	changesBurst     = 100
+)
+
 // limiter holds the budgets in force.
 type limiter struct {
 	tokens    *budgets[store.TokenHash] // of credentials that have authenticated
@@ -89,6 +97,7 @@ type limiter struct {
 	failures  *budgets[netip.Addr]
 	enroll    *budgets[netip.Addr]
 	bundles   *budgets[uuid.UUID] // of devices
+	changes   *budgets[uuid.UUID] // of devices
 	requests  chan struct{}       // one place for each request being answered; nil: no limit
 	shares    shares
 	refused   func(limit string) // counts
@@ -101,6 +110,7 @@ func newLimiter(l Limits, now func() time.Time, refused func(string)) *limiter {
 		failures:  newBudgets[netip.Addr](l.FailuresPerSecond, l.FailuresBurst, l.Tracked, now),
 		enroll:    newBudgets[netip.Addr](l.EnrollPerSecond, l.EnrollBurst, l.Tracked, now),
 		bundles:   newBudgets[uuid.UUID](bundlesPerSecond, bundlesBurst, trackedTakers, now),
+		changes:   newBudgets[uuid.UUID](changesPerSecond, changesBurst, trackedTakers, now),
 		requests:  places(l.Requests),
 		shares:    shares{requests: l.RequestsOfOne, of: make(map[uuid.UUID]share)},
 		refused:   refused,
@@ -258,6 +268,14 @@ func (l *limiter) mayEnroll(from netip.Addr) error {
 func (l *limiter) bundle(device uuid.UUID) error {
 	if wait := l.bundles.take(device); wait > 0 {
 		return l.tooMany(limitBundles, wait)
+	}
+	return nil
+}
+
+// change takes a change of a room out of a device's budget, whatever becomes of it.
+func (l *limiter) change(device uuid.UUID) error {
+	if wait := l.changes.take(device); wait > 0 {
+		return l.tooMany(limitChanges, wait)
 	}
 	return nil
 }

@@ -160,7 +160,7 @@ func (op *operation) mayRemove(who caller, room, participant uuid.UUID) (now sto
 	case !member:
 		return roster.Room, left, store.ErrNotFound
 	case self.Role != store.RoleOwner:
-		return roster.Room, left, store.ErrForbidden
+		return roster.Room, left, store.ErrNotManager
 	}
 	return roster.Room, left, nil
 }

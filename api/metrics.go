@@ -48,7 +48,7 @@ func newMetrics(registerer prometheus.Registerer, routes []route) *metrics {
 			m.refusals.WithLabelValues(string(info.Code))
 		}
 	}
-	for _, limit := range []string{limitToken, limitAddress, limitFailures, limitEnroll, limitRequests, limitShare, limitAnswers, limitBundles} {
+	for _, limit := range []string{limitToken, limitAddress, limitFailures, limitEnroll, limitRequests, limitShare, limitAnswers, limitBundles, limitChanges} {
 		m.limited.WithLabelValues(limit)
 	}
 	return m

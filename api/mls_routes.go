@@ -75,7 +75,7 @@ func (a *API) keyPackageRoutes() []route {
 
 func (a *API) commitRoutes() []route {
 	return []route{
-		{method: http.MethodPost, path: "/v1/rooms/{id}/commits", handler: a.acceptCommit, maxBody: maxCommitBody, doc: doc{
+		{method: http.MethodPost, path: "/v1/rooms/{id}/commits", handler: a.changingRoom(a.acceptCommit), maxBody: maxCommitBody, doc: doc{
 			summary: "Commit to the room's group", who: forCommitters,
 			description: "The first commit of an epoch is accepted, with its group info and its welcome, all or nothing; the room is in the next epoch then, " +
 				"and its members are told with `commit` and `welcome` events. Everybody else gets `epoch_conflict` with the epoch that the room is in, " +
@@ -111,10 +111,10 @@ func (a *API) commitRoutes() []route {
 				{"epoch_conflict", "The commit that follows is not kept any more, or the room was reset since: join anew, by a welcome or an external commit."},
 			},
 		}},
-		{method: http.MethodPost, path: "/v1/rooms/{id}/commits/{epoch}/report", handler: a.reportCommit, doc: doc{
+		{method: http.MethodPost, path: "/v1/rooms/{id}/commits/{epoch}/report", handler: a.changingRoom(a.reportCommit), doc: doc{
 			summary: "Report a commit that cannot be applied", who: forGroupMembers,
 			description: "The commit that made this epoch. Everybody in the room is told with a `commit_reported` event; nothing else changes, and an owner may reset " +
-				"the room. It may be repeated, and counts once for each participant.",
+				"the room. It may be repeated, and counts once for each participant since it joined the group: it can apply none that follow either.",
 			status: http.StatusOK, answer: ReportedCommit{},
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or that commit is not kept."},

@@ -19,7 +19,10 @@ func (a *API) createRoom(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
-	wanted := body.read()
+	wanted, err := body.read()
+	if err != nil {
+		return 0, nil, err
+	}
 	op, err := a.begin(r)
 	if err != nil {
 		return 0, nil, err
@@ -44,7 +47,7 @@ func (a *API) createRoom(r *http.Request) (int, any, error) {
 	return http.StatusCreated, answer, nil
 }
 
-func (n *NewRoom) read() store.NewRoom {
+func (n *NewRoom) read() (store.NewRoom, error) {
 	room := store.NewRoom{
 		Kind:            store.RoomKind(orDefault(n.Kind, string(store.RoomGroup))),
 		PrivateMessages: store.PrivateMessages(orDefault(n.PrivateMessages, string(store.PrivateAllowed))),
@@ -54,7 +57,10 @@ func (n *NewRoom) read() store.NewRoom {
 		scheme = store.SchemeDoubleRatchet
 	}
 	room.Scheme = store.Scheme(orDefault(n.Scheme, string(scheme)))
-	return room
+	if room.Scheme == store.SchemeDoubleRatchet && room.Kind == store.RoomGroup {
+		return room, malformed("scheme double_ratchet is for kind direct")
+	}
+	return room, nil
 }
 
 // listRooms lists the rooms that a device is in, or all of them for the operator.
@@ -198,7 +204,7 @@ func roomAnswer(room store.Room) Room {
 		Version:         room.Version,
 		CreatedAt:       room.CreatedAt.UTC(),
 	}
-	if room.Kind == store.RoomDirect {
+	if room.Kind == store.RoomDirect && room.Scheme != store.SchemeNone {
 		answer.Activated = &room.Activated
 	}
 	return answer

@@ -52,7 +52,7 @@ func (a *API) roomRoutes() []route {
 	list := pageParameters()
 	list[0].description = "Rows of a page, 1 to 500; default 100."
 	return []route{
-		{method: http.MethodPost, path: roomsPath, access: forDevice, handler: a.createRoom, doc: doc{
+		{method: http.MethodPost, path: roomsPath, access: forDevice, handler: a.changingRoom(a.createRoom), doc: doc{
 			tag:     "rooms",
 			summary: "Make a room",
 			who:     "`ACTIVE` human devices, and the operator",
@@ -80,24 +80,29 @@ func (a *API) roomRoutes() []route {
 		}},
 		a.addMemberRoute(),
 		a.removeMemberRoute(),
-		{method: http.MethodPost, path: "/v1/rooms/{id}/archive", access: forDevice, handler: a.archiveRoom, doc: doc{
+		{method: http.MethodPost, path: "/v1/rooms/{id}/archive", access: forDevice, handler: a.changingRoom(a.archiveRoom), doc: doc{
 			tag: "rooms", summary: "Archive a room", who: forManagers,
 			description: "For ever: nothing is stored in it from the answer on (`room_archived`), and its members may read on. It may be repeated.",
 			status:      http.StatusOK, answer: Room{},
 			refusals: []refusedAs{noSuchRoom, notManager, {"conflict", "Nobody was ever in the room."}, notAnnounced},
 		}},
-		{method: http.MethodPost, path: "/v1/rooms/{id}/reset", access: forDevice, handler: a.resetRoom, doc: doc{
+		{method: http.MethodPost, path: "/v1/rooms/{id}/reset", access: forDevice, handler: a.changingRoom(a.resetRoom), doc: doc{
 			tag: "rooms", summary: "Begin a room's encryption anew", who: forManagers + "; with the double ratchet every member",
 			description: "The keys of before are retired: sender generations are allocated anew, an MLS room waits for a commit that makes a " +
 				"new group, and in a direct room the owner writes first again. Who is in the room stays as it is. Each request is a reset.",
 			status: http.StatusOK, answer: Room{},
-			refusals: []refusedAs{noSuchRoom, notManager, {"conflict", "The room is archived or not encrypted, or nobody was ever in it."}, notAnnounced},
+			refusals: []refusedAs{
+				noSuchRoom,
+				{"forbidden", "A member asks who is neither an owner nor an admin; with the double ratchet every member may."},
+				{"conflict", "The room is archived or not encrypted, or nobody was ever in it."},
+				{"unavailable", "It is committed, but not known to be in force on every node yet. Sending it again is another reset, which does no harm."},
+			},
 		}},
 	}
 }
 
 func (a *API) addMemberRoute() route {
-	return route{method: http.MethodPost, path: "/v1/rooms/{id}/members", access: forDevice, handler: a.addMember, doc: doc{
+	return route{method: http.MethodPost, path: "/v1/rooms/{id}/members", access: forDevice, handler: a.changingRoom(a.addMember), doc: doc{
 		tag:     "rooms",
 		summary: "Add a participant",
 		who:     forManagers,
@@ -116,7 +121,7 @@ func (a *API) addMemberRoute() route {
 }
 
 func (a *API) removeMemberRoute() route {
-	return route{method: http.MethodDelete, path: "/v1/rooms/{id}/members/{participant_id}", access: forDevice, handler: a.removeMember, doc: doc{
+	return route{method: http.MethodDelete, path: "/v1/rooms/{id}/members/{participant_id}", access: forDevice, handler: a.changingRoom(a.removeMember), doc: doc{
 		tag:     "rooms",
 		summary: "Remove a participant, or leave",
 		who:     forManagers + "; the device itself, to leave",

@@ -52,6 +52,10 @@ func (a *API) defaultTenant(ctx context.Context) (uuid.UUID, error) {
 	return a.tenantNamed(ctx, store.DefaultTenantName)
 }
 
+// NoSuchTenant is the detail of the not_found that answers a header Relay-Tenant with the name of
+// no tenant.
+const NoSuchTenant = "there is no tenant of the name in " + tenantHeader
+
 // tenantNamed finds a tenant, and makes none but the default one.
 func (a *API) tenantNamed(ctx context.Context, name string) (uuid.UUID, error) {
 	id, err := a.tenants.get(ctx, name, func(ctx context.Context, name string) (uuid.UUID, error) {
@@ -62,7 +66,7 @@ func (a *API) tenantNamed(ctx context.Context, name string) (uuid.UUID, error) {
 		return found.ID, err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return uuid.Nil, &wire.Error{Code: wire.NotFound, Detail: "there is no tenant of the name in " + tenantHeader}
+		return uuid.Nil, &wire.Error{Code: wire.NotFound, Detail: NoSuchTenant}
 	}
 	return id, err
 }
@@ -155,7 +159,7 @@ func (a *API) tenantRoutes() []route {
 			request: NewTenant{}, status: http.StatusCreated, answer: Tenant{},
 			example: NewTenant{Name: "example"},
 			refusals: []refusedAs{
-				{"malformed_request", "The name is none: 1 to 64 small letters, digits, dots, dashes and underscores."},
+				{"malformed_request", "The name is none: 1 to 64 small letters, digits, dots, dashes and underscores, of which the first is a letter or a digit."},
 				{"conflict", "There is a tenant of that name."},
 			},
 		}},

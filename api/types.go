@@ -10,7 +10,7 @@ type Room struct {
 	PrivateMessages string    `json:"private_messages" schema:"allowed|refused"`
 	State           string    `json:"state" schema:"CREATED|ACTIVE|REKEYING|ARCHIVED"`
 	Version         int64     `json:"version"`            // rises with every change of the room or of who is in it
-	Activated       *bool     `json:"activated,omitzero"` // direct rooms: the owner has written first, since the last new start
+	Activated       *bool     `json:"activated,omitzero"` // direct rooms that are encrypted: the owner has written first, since the last new start
 	CreatedAt       time.Time `json:"created_at"`
 
 	ParticipantID string       `json:"participant_id,omitzero" schema:"uuid"` // who the device that asks is there; absent in lists

@@ -49,7 +49,7 @@ type Room struct {
 	PrivateMessages string    `json:"private_messages"`
 	State           RoomState `json:"state"`
 	Version         int64     `json:"version"`            // rises with every change
-	Activated       *bool     `json:"activated,omitzero"` // direct rooms: the owner has written first
+	Activated       *bool     `json:"activated,omitzero"` // direct rooms that are encrypted: the owner has written first
 	CreatedAt       time.Time `json:"created_at"`
 
 	ParticipantID string        `json:"participant_id,omitzero"` // who this device is there; empty in lists, and for an admin who is not in the room

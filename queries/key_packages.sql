@@ -56,6 +56,9 @@ CROSS JOIN LATERAL (
     ORDER BY k.last_resort, k.expires_at, k.ref LIMIT 1
 ) c;
 
+-- name: KeyPackagesDelete :exec
+DELETE FROM key_packages WHERE tenant_id = @tenant_id AND device_id = @device_id;
+
 -- name: KeyPackagesSpend :execrows
 -- Hands packages out, once.
 UPDATE key_packages k SET content = NULL

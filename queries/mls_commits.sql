@@ -30,7 +30,14 @@ ORDER BY o.epoch;
 SELECT EXISTS (SELECT FROM mls_commits WHERE tenant_id = @tenant_id AND room_id = @room_id AND epoch = @epoch);
 
 -- name: CommitReport :execrows
--- No row: the participant reported it before.
+-- No row: the participant has reported a commit since it joined the group, or this one is
+-- of before. It comes after RoomLock, so that two reports follow one another.
 INSERT INTO mls_commit_reports (tenant_id, room_id, epoch, participant_id)
-VALUES (@tenant_id, @room_id, @epoch, @participant_id)
-ON CONFLICT ON CONSTRAINT mls_commit_reports_pk DO NOTHING;
+SELECT p.tenant_id, p.room_id, @epoch, p.id
+FROM participants p
+WHERE p.tenant_id = @tenant_id AND p.room_id = @room_id AND p.id = @participant_id
+  AND @epoch >= coalesce(p.mls_since, 0)
+  AND NOT EXISTS (
+      SELECT FROM mls_commit_reports r
+      WHERE r.tenant_id = p.tenant_id AND r.room_id = p.room_id AND r.participant_id = p.id
+        AND r.epoch >= coalesce(p.mls_since, 0));

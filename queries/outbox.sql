@@ -42,6 +42,14 @@ USING (
 ) done
 WHERE o.tenant_id = done.tenant_id AND o.room_id = done.room_id AND o.position = done.position;
 
+-- name: OutboxProgress :exec
+-- Rows that still wait in these rooms have not failed: their turn did not come while the
+-- ones before them were written. It comes after OutboxTurn and OutboxSettle, so that no
+-- claim passes over a row because it is locked here.
+UPDATE outbox o SET claims = 0
+FROM (SELECT DISTINCT unnest(@tenant_ids::uuid[]) AS tenant_id, unnest(@room_ids::uuid[]) AS room_id) done
+WHERE o.tenant_id = done.tenant_id AND o.room_id = done.room_id AND o.claims > 0;
+
 -- name: OutboxCount :one
 -- How many rows wait, counted up to @most.
 SELECT count(*) FROM (SELECT FROM outbox LIMIT @most::bigint) waiting;

@@ -154,8 +154,8 @@ type Groups interface {
 	AcceptCommit(ctx context.Context, c NewCommit) (epoch uint64, err error)
 	// CommitPage returns commits in the order of their epochs, those that made an epoch after
 	// this one, at most limit (1 to MaxPage, else ErrInvalid) and about 4 MiB, and whether more
-	// follow. An *EpochError when the one that follows is not kept any more, or there is none
-	// since the room was reset.
+	// follow. An *EpochError when the one that follows is not kept any more, for an epoch of
+	// before a reset, and for one that the room has not reached.
 	CommitPage(ctx context.Context, tenant, room, by uuid.UUID, after uint64, limit int) (commits []Commit, more bool, err error)
 	// Group: with ID nil when there is none.
 	Group(ctx context.Context, tenant, room, by uuid.UUID) (Group, error)
@@ -163,8 +163,10 @@ type Groups interface {
 	// It stays until another commit adds or removes the participant, or it joins by one of its
 	// own, a reset or the end of the membership.
 	Welcome(ctx context.Context, tenant, room, by uuid.UUID) (Welcome, error)
-	// ReportCommit notes, once for each participant, that it cannot apply the commit that
-	// made this epoch, and tells (CommitReported). Nothing else changes: an owner may reset the
+	// ReportCommit notes that a participant cannot apply the commit that made this epoch, and
+	// tells (CommitReported): once since it joined the group, as it can apply none that
+	// follows either, and nothing of a commit before that. So nobody, a viewer least, fills the
+	// inboxes of others with reports. Nothing else changes: an owner may reset the
 	// room. ErrNotFound for a commit that is not kept, ErrConflict in an archived room.
 	ReportCommit(ctx context.Context, tenant, room, by uuid.UUID, epoch uint64) error
 }

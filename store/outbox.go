@@ -23,7 +23,8 @@ type OutboxRow struct {
 type Outbox interface {
 	// ClaimRows takes rows that nobody has claimed, oldest first within a room, for the time
 	// of the lease (whole rooms wait while an earlier row of theirs is claimed). One that
-	// was claimed before and not settled is held for up to eight times as long. Rows of all
+	// was claimed before and not settled, and none of its room since, is held for up to eight
+	// times as long. Rows of all
 	// tenants, in the order of their positions within a room. ErrInvalid for a limit or lease
 	// that is not positive.
 	ClaimRows(ctx context.Context, limit int, lease time.Duration) ([]OutboxRow, error)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,9 @@ const relayPath = "/v1/relay"
 type dialer struct {
 	dial      func(ctx context.Context) (*client.Conn, error)
 	retryable func(err error) bool // whether dialling again may succeed
-	close     func()
+	// allocate publishes a sender key for the room that the last connection was to.
+	allocate func(ctx context.Context, room string) (client.Generation, error)
+	close    func()
 }
 
 // dialer reads the flags, and the credential where they name one.
@@ -54,7 +57,10 @@ func (c connection) dialer(con console) (*dialer, error) {
 			return client.Dial(ctx, address, client.Options{Token: token, Direct: c.Direct})
 		},
 		retryable: client.Retryable,
-		close:     func() {},
+		allocate: func(ctx context.Context, room string) (client.Generation, error) {
+			return allocate(ctx, address, token, room)
+		},
+		close: func() {},
 	}, nil
 }
 
@@ -70,7 +76,29 @@ func (c connection) roomDialer(con console) (*dialer, error) {
 		return nil, err
 	}
 	m := &minting{device: device, room: c.Room}
-	return &dialer{dial: m.dial, retryable: m.retryable, close: func() { _ = device.Close() }}, nil
+	return &dialer{
+		dial: m.dial, retryable: m.retryable,
+		allocate: func(ctx context.Context, room string) (client.Generation, error) {
+			found, err := device.Room(ctx, room)
+			if err != nil {
+				return client.Generation{}, err
+			}
+			if found.Scheme != "sender_keys" {
+				return client.Generation{}, fmt.Errorf("the generation of a room of scheme %s is not allocated: name it with --gen", found.Scheme)
+			}
+			return allocate(ctx, device.RelayURL(), m.credential.Token, room)
+		},
+		close: func() { _ = device.Close() },
+	}, nil
+}
+
+// allocate publishes a key that is as random as the content of test envelopes.
+func allocate(ctx context.Context, relay, credential, room string) (client.Generation, error) {
+	var kid [16]byte
+	var key [32]byte
+	_, _ = rand.Read(kid[:]) // never fails
+	_, _ = rand.Read(key[:])
+	return client.AllocateGeneration(ctx, relay, credential, room, kid, key[:])
 }
 
 // minting connects as a device in a room. A credential serves until it is about to expire.

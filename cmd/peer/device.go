@@ -77,7 +77,7 @@ func (c *inviteCreateCommand) Run(ctx context.Context, con console) error {
 				fmt.Fprintf(w, "Its token, shown only now:\n\n  %s\n", made.Token)
 			}
 			if !made.Admin {
-				c.next(w, "device list --state PENDING")
+				c.next(w, con, "device list --state PENDING")
 			}
 		})
 	})
@@ -134,11 +134,11 @@ func (c *deviceListCommand) Run(ctx context.Context, con console) error {
 			}
 			found = append(found, device)
 		}
-		return c.show(con, map[string]any{"devices": found}, func(w io.Writer) { c.tell(w, found) })
+		return c.show(con, map[string]any{"devices": found}, func(w io.Writer) { c.tell(w, con, found) })
 	})
 }
 
-func (c *deviceListCommand) tell(w io.Writer, found []client.DeviceInfo) {
+func (c *deviceListCommand) tell(w io.Writer, con console, found []client.DeviceInfo) {
 	if len(found) == 0 {
 		fmt.Fprintln(w, "There is no such device.")
 		return
@@ -162,7 +162,7 @@ func (c *deviceListCommand) tell(w io.Writer, found []client.DeviceInfo) {
 	}
 	_ = table.Flush() // into a buffer
 	if pending != "" {
-		c.next(w, "device approve "+pending+" FINGERPRINT_AS_THE_DEVICE_ITSELF_SHOWS_IT")
+		c.next(w, con, "device approve "+pending+" FINGERPRINT_AS_THE_DEVICE_ITSELF_SHOWS_IT")
 	}
 }
 

@@ -39,7 +39,7 @@ func (h household) types(t *testing.T, who, stdin string, args ...string) outcom
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
-	code := run(ctx, append(args, "--home", h.home(who)), console{strings.NewReader(stdin), &out, &errs})
+	code := run(ctx, append(args, "--home", h.home(who)), console{strings.NewReader(stdin), &out, &errs, "peer"})
 	require.NoError(t, ctx.Err())
 	return outcome{code, out.String(), errs.String()}
 }
@@ -145,7 +145,7 @@ func TestEnrollAndWait(t *testing.T) {
 		var out bytes.Buffer
 		code := run(t.Context(), []string{
 			"enroll", "--url", h.relay.URL(), "--home", h.home("robot"), "--agent", "--wait", "--json",
-		}, console{strings.NewReader(h.relay.Invite(t, "agent", false).Token), &out, says})
+		}, console{strings.NewReader(h.relay.Invite(t, "agent", false).Token), &out, says, "peer"})
 		says.Close()
 		done <- outcome{code: code, out: out.String()}
 	}()
@@ -265,6 +265,13 @@ func TestDevicesInARoom(t *testing.T) {
 	require.Contains(t, gone.err, "not_found")
 
 	h.ok(t, "alice", "", "room", "add", room, robot)
+	shown = h.types(t, "alice", "", "room", "show", room)
+	require.Contains(t, shown.out, "REKEYING")
+	require.Contains(t, shown.out, "each member that sends allocates a new generation")
+	sent = h.types(t, "alice", "", "send", "--room", room, "--count", "2", "--recipients", "1", "--json")
+	require.Equal(t, exitOK, sent.code, sent.err)
+	require.Contains(t, sent.err, "sending under new generation 1\n")
+	require.Equal(t, "ACTIVE", h.ok(t, "alice", "", "room", "show", room)["state"])
 	h.ok(t, "robot", "", "room", "leave", room)
 	left := h.types(t, "robot", "", "room", "leave", room)
 	require.Equal(t, exitFailed, left.code)
@@ -274,6 +281,7 @@ func TestDevicesInARoom(t *testing.T) {
 	require.Equal(t, "ARCHIVED", h.ok(t, "alice", "", "room", "archive", room)["state"])
 	require.Equal(t, exitFailed, h.types(t, "alice", "", "room", "reset", room).code)
 	require.Equal(t, exitFailed, h.types(t, "robot", "", "room", "create").code, "an agent owns no room")
+	require.Contains(t, h.types(t, "robot", "", "room", "create").err, "only an ACTIVE device of a person makes rooms")
 }
 
 func TestACredentialForOtherPrograms(t *testing.T) {
@@ -370,12 +378,19 @@ func TestHelpOfDeviceCommandsShowsAnExample(t *testing.T) {
 	}
 }
 
+func TestSuggestedCommandsAreCalledAsThisProgramWas(t *testing.T) {
+	t.Setenv("PEER_HOME", "")
+	var out bytes.Buffer
+	home{}.next(&out, console{program: "bin/peer"}, "room list")
+	require.Equal(t, "\nNext:\n  bin/peer room list\n", out.String())
+}
+
 func TestEnrollSaysThatItReadsFromATerminal(t *testing.T) {
 	device, err := os.Open("/dev/zero") // a character device, as a terminal is
 	require.NoError(t, err)
 	defer device.Close()
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"enroll", "--home", t.TempDir()}, console{device, &out, &errs})
+	code := run(t.Context(), []string{"enroll", "--home", t.TempDir()}, console{device, &out, &errs, "peer"})
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs.String(), "paste the invite's token and press Enter")
 }

@@ -80,7 +80,7 @@ func (c *enrollCommand) Run(ctx context.Context, con console) error {
 			return err
 		}
 	}
-	return c.show(con, describeDevice(device), func(w io.Writer) { c.tell(w, device) })
+	return c.show(con, describeDevice(device), func(w io.Writer) { c.tell(w, con, device) })
 }
 
 func (c *enrollCommand) kind() client.DeviceKind {
@@ -100,16 +100,16 @@ func (c *enrollCommand) label() string {
 	return "peer"
 }
 
-func (c *enrollCommand) tell(w io.Writer, d *client.Device) {
+func (c *enrollCommand) tell(w io.Writer, con console, d *client.Device) {
 	fmt.Fprintf(w, "Device %s is enrolled, and %s. Its fingerprint:\n\n  %s\n", d.ID(), d.LastState(), d.Fingerprint())
 	switch d.LastState() {
 	case client.DeviceActive:
-		c.next(w, "room list")
+		c.next(w, con, "room list")
 	case client.DeviceApproved:
-		c.next(w, "activate")
+		c.next(w, con, "activate")
 	default:
 		fmt.Fprint(w, "\nTell an admin of the relay, by a way that others cannot change: it has to be the one the relay shows there.\n")
-		c.next(w, "activate --wait")
+		c.next(w, con, "activate --wait")
 	}
 }
 
@@ -144,7 +144,7 @@ func (c *activateCommand) Run(ctx context.Context, con console) error {
 		}
 		return c.show(con, describeDevice(d), func(w io.Writer) {
 			fmt.Fprintf(w, "Device %s is active.\n", d.ID())
-			c.next(w, "room list")
+			c.next(w, con, "room list")
 		})
 	})
 }
@@ -198,11 +198,11 @@ func (c *statusCommand) Run(ctx context.Context, con console) error {
 		case said.State == client.DeviceActive:
 			said.State = suspendedOrRevoked
 		}
-		return c.show(con, said, func(w io.Writer) { c.tell(w, said) })
+		return c.show(con, said, func(w io.Writer) { c.tell(w, con, said) })
 	})
 }
 
-func (c *statusCommand) tell(w io.Writer, said enrolled) {
+func (c *statusCommand) tell(w io.Writer, con console, said enrolled) {
 	who := string(said.Kind)
 	if said.Admin != nil && *said.Admin {
 		who += ", admin"
@@ -210,6 +210,6 @@ func (c *statusCommand) tell(w io.Writer, said enrolled) {
 	fmt.Fprintf(w, "Device       %s (%s)\nLabel        %s\nRelay        %s\nState        %s\nFingerprint  %s\n",
 		said.DeviceID, who, said.Label, said.Relay, said.State, said.Fingerprint)
 	if said.State == client.DevicePending {
-		c.next(w, "activate --wait")
+		c.next(w, con, "activate --wait")
 	}
 }

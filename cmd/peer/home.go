@@ -64,7 +64,7 @@ func (h home) open(con console) (*client.Device, error) {
 	}
 	device, err := client.OpenDevice(dir, client.DeviceOptions{})
 	if errors.Is(err, client.ErrNoDevice) {
-		return nil, fmt.Errorf("%w: enroll one with peer enroll%s", err, h.flag())
+		return nil, fmt.Errorf("%w: enroll one with %s enroll%s", err, con.program, h.flag())
 	}
 	if err == nil {
 		warnOfClear(con, device.RelayURL())
@@ -129,14 +129,14 @@ func shown(r rune) rune {
 }
 
 // next prints what to type now.
-func (h home) next(w io.Writer, commands ...string) {
+func (h home) next(w io.Writer, con console, commands ...string) {
 	fmt.Fprint(w, "\nNext:\n")
 	for _, command := range commands {
 		name, rest, _ := strings.Cut(command, " --")
 		if rest != "" {
 			rest = " --" + rest
 		}
-		fmt.Fprintf(w, "  peer %s%s%s\n", name, h.flag(), rest)
+		fmt.Fprintf(w, "  %s %s%s%s\n", con.program, name, h.flag(), rest)
 	}
 }
 

@@ -54,6 +54,7 @@ Or with a credential that somebody gave you:
 type console struct {
 	in       io.Reader
 	out, err io.Writer
+	program  string // how this program was called, for the commands it suggests
 }
 
 func (c console) notef(format string, values ...any) {
@@ -62,7 +63,7 @@ func (c console) notef(format string, values ...any) {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], console{os.Stdin, os.Stdout, os.Stderr})
+	code := run(ctx, os.Args[1:], console{os.Stdin, os.Stdout, os.Stderr, os.Args[0]})
 	stop()
 	os.Exit(code)
 }

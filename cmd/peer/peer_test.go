@@ -133,7 +133,7 @@ func peer(t *testing.T, stdin string, args ...string) outcome {
 	var out, errs bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	code := run(ctx, args, console{strings.NewReader(stdin), &out, &errs})
+	code := run(ctx, args, console{strings.NewReader(stdin), &out, &errs, "peer"})
 	require.NoError(t, ctx.Err())
 	return outcome{code, out.String(), errs.String()}
 }
@@ -190,7 +190,7 @@ func TestAnAddressWithoutAPathMeansTheRelay(t *testing.T) {
 func TestACredentialIsNeeded(t *testing.T) {
 	t.Setenv("PEER_CREDENTIAL", "")
 	var out, errs bytes.Buffer
-	require.Equal(t, exitUsage, run(t.Context(), []string{"listen"}, console{strings.NewReader(""), &out, &errs}))
+	require.Equal(t, exitUsage, run(t.Context(), []string{"listen"}, console{strings.NewReader(""), &out, &errs, "peer"}))
 	require.Contains(t, errs.String(), "--credential-file")
 }
 
@@ -233,7 +233,7 @@ func TestSendReadsAFileAndACredentialFile(t *testing.T) {
 	t.Setenv("PEER_CREDENTIAL", "another")
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"send", "--url", url, "--credential-file", credential, envelopes},
-		console{strings.NewReader(""), &out, &errs})
+		console{strings.NewReader(""), &out, &errs, "peer"})
 	require.Equal(t, exitOK, code, errs.String())
 	require.Contains(t, out.String(), "queued  m1")
 }
@@ -534,7 +534,7 @@ func TestNoFollowInterruptedFails(t *testing.T) {
 		r.gone()
 	})
 	var out, errs bytes.Buffer
-	code := run(ctx, []string{"listen", "--url", url, "--credential", "secret", "--no-follow"}, console{strings.NewReader(""), &out, &errs})
+	code := run(ctx, []string{"listen", "--url", url, "--credential", "secret", "--no-follow"}, console{strings.NewReader(""), &out, &errs, "peer"})
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs.String(), "before the replay was complete")
 }
@@ -572,7 +572,7 @@ func TestSendSaysThatItReadsFromATerminal(t *testing.T) {
 	defer device.Close()
 	url := serve(t, func(r relay) { r.gone() })
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"send", "--url", url, "--credential", "secret"}, console{device, &out, &errs})
+	code := run(t.Context(), []string{"send", "--url", url, "--credential", "secret"}, console{device, &out, &errs, "peer"})
 	require.Equal(t, exitFailed, code, "a line without an end")
 	require.Contains(t, errs.String(), "reading envelopes from standard input, one JSON object a line")
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/peerrelay/peerrelay/client"
 	"github.com/peerrelay/peerrelay/internal/testkit"
 )
 
@@ -24,7 +26,7 @@ func peerAs(t *testing.T, s *testkit.Relay, who testkit.Participant, stdin strin
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
-	code := run(ctx, args, console{strings.NewReader(stdin), &out, &errs})
+	code := run(ctx, args, console{strings.NewReader(stdin), &out, &errs, "peer"})
 	require.NoError(t, ctx.Err())
 	return outcome{code, out.String(), errs.String()}
 }
@@ -114,6 +116,50 @@ func TestRefusalsOfARealRelay(t *testing.T) {
 	}
 }
 
+// RELAY, "Sender-key identity compatibility", and STATE, "Room Lifecycle": who goes on sending
+// after somebody left gets a new generation, and the room is ACTIVE when everybody has who had one.
+func TestSendAllocatesAGenerationWhereTheOldOneIsRetired(t *testing.T) {
+	s := testkit.Start(t)
+	room := s.Room(t, testkit.RoomOptions{})
+	owner, stays, leaves := s.Join(t, room, "owner"), s.Join(t, room, "agent"), s.Join(t, room, "agent")
+	state := func() string {
+		var now struct {
+			State string `json:"state"`
+		}
+		s.Call(t, http.MethodGet, "/v1/rooms/"+room, nil, &now)
+		return now.State
+	}
+	for i, who := range []testkit.Participant{owner, stays} {
+		made, err := client.AllocateGeneration(t.Context(), s.RelayURL(), who.Credential, room, [16]byte{byte(i)}, []byte("key"))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, made.Gen)
+	}
+	got := peerAs(t, s, owner, "", "send", "--count", "2")
+	require.Equal(t, exitOK, got.code, got.err)
+	require.NotContains(t, got.err, "generation", "nobody left")
+
+	s.Remove(t, leaves)
+	require.Equal(t, "REKEYING", state())
+	got = peerAs(t, s, owner, "", "send", "--count", "1", "--gen", "1")
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.out, "mls_generation_retired", "one that was named is the caller's business")
+
+	got = peerAs(t, s, owner, "", "send", "--count", "3", "--recipients", "1")
+	require.Equal(t, exitOK, got.code, got.out+got.err)
+	require.Len(t, got.lines(), 3, "of the refused one nothing is printed")
+	require.Contains(t, got.err, "sending under new generation 2\n")
+	require.Equal(t, "REKEYING", state(), "one who had a generation has no new one")
+	got = peerAs(t, s, stays, "", "send", "--count", "1")
+	require.Equal(t, exitOK, got.code, got.out+got.err)
+	require.Equal(t, "ACTIVE", state())
+
+	viewer := s.Join(t, room, "viewer")
+	s.Remove(t, stays)
+	got = peerAs(t, s, viewer, "", "send", "--count", "1")
+	require.Equal(t, exitFailed, got.code)
+	require.NotContains(t, got.err, "new generation")
+}
+
 // FAULTS D01, D06: the next resume names the last row of an ordered replay, and
 // nothing is shown twice or missed over a restart of the relay.
 func TestListenAcrossARestart(t *testing.T) {
@@ -132,7 +178,7 @@ func TestListenAcrossARestart(t *testing.T) {
 	done := make(chan int, 1)
 	go func() {
 		args := []string{"listen", "--url", s.RelayURL(), "--credential", bob.Credential, "--json", "--exit-after", "5", "--timeout", "60s"}
-		done <- run(t.Context(), args, console{strings.NewReader(""), printed, io.Discard})
+		done <- run(t.Context(), args, console{strings.NewReader(""), printed, io.Discard, "peer"})
 		printed.Close()
 	}()
 	rows := make(chan string, 16)

@@ -24,7 +24,7 @@ type roomCommands struct {
 
 type roomCreateCommand struct {
 	deviceCommand
-	Kind            string `enum:"group,direct," default:"" placeholder:"KIND" help:"group (default), or direct: one owner and one agent."`
+	Kind            string `enum:"group,direct," default:"" placeholder:"KIND" help:"group (default), or direct: a person (owner or controller) and an agent."`
 	Scheme          string `enum:"sender_keys,mls,double_ratchet,none," default:"" placeholder:"SCHEME" help:"How it is encrypted: sender_keys (default), mls, or none; direct rooms: double_ratchet (default)."`
 	PrivateMessages string `enum:"allowed,refused," default:"" placeholder:"POLICY" help:"Private messages between agents: allowed (default) or refused."`
 }
@@ -44,7 +44,7 @@ func (c *roomCreateCommand) Run(ctx context.Context, con console) error {
 		return c.show(con, made, func(w io.Writer) {
 			fmt.Fprintf(w, "Room %s is made, a %s room of scheme %s. This device owns it, as participant %s.\n",
 				made.RoomID, made.Kind, made.Scheme, made.ParticipantID)
-			c.next(w, "room add "+made.RoomID+" DEVICE_ID --role agent", "listen --room "+made.RoomID)
+			c.next(w, con, "room add "+made.RoomID+" DEVICE_ID --role agent", "listen --room "+made.RoomID)
 		})
 	})
 }
@@ -126,6 +126,22 @@ func tellRoom(w io.Writer, room *client.Room) {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.ParticipantID, role, p.DeviceID, fingerprint, moment(p.JoinedAt))
 	}
 	_ = table.Flush() // into a buffer
+	tellRekeying(w, room)
+}
+
+// tellRekeying says what a room waits for, where somebody left it or it was reset.
+func tellRekeying(w io.Writer, room *client.Room) {
+	if room.State != client.RoomRekeying {
+		return
+	}
+	todo := "each member that sends allocates a new generation (peer send does)"
+	switch room.Scheme {
+	case "mls":
+		todo = "a member commits a change of the group, without those who left; after a reset it makes a new group"
+	case "double_ratchet":
+		todo = "the owner writes first, in a new session"
+	}
+	fmt.Fprintf(w, "\nThe keys of before are retired: %s.\n", todo)
 }
 
 type roomAddCommand struct {
@@ -211,7 +227,7 @@ type roomResetCommand struct{ oneRoom }
 // Help is kong's long text of the command.
 func (*roomResetCommand) Help() string {
 	return `For encryption that is broken beyond repair: every key of before is over, and members make new ones. The room's owner and
-admins may, in a direct room both.
+admins may, in a direct room of the double ratchet both. What its members do next is printed.
 
 Example:
   peer room reset --home alice ROOM_ID`
@@ -230,6 +246,7 @@ func (c *oneRoom) change(con console, do func(d *client.Device) (client.Room, er
 		}
 		return c.show(con, changed, func(w io.Writer) {
 			fmt.Fprintf(w, "Room %s is %s, version %d.\n", changed.RoomID, changed.State, changed.Version)
+			tellRekeying(w, &changed)
 		})
 	})
 }

@@ -28,7 +28,7 @@ type sendCommand struct {
 	To         string        `default:"room" help:"Recipient of test envelopes: a participant id, or room."`
 	Kind       string        `default:"message" enum:"message,notice,senderkey,control,key_request" help:"Kind of test envelopes."`
 	Size       int           `default:"1024" help:"Size of a whole test envelope in bytes."`
-	Gen        uint64        `help:"Generation of test envelopes."`
+	Gen        *uint64       `placeholder:"GEN" help:"Generation of test envelopes; without it 0, or a new one where the room's keys of before are retired."`
 	Rate       float64       `default:"18" help:"Envelopes per second, 0 for no pacing; the relay allows 20."`
 	Recipients int           `placeholder:"N" help:"Receipts to wait for per envelope to the room; 0 waits for the first and takes what follows at once."`
 	Timeout    time.Duration `default:"10s" help:"How long to wait for verdicts after the last envelope."`
@@ -39,6 +39,9 @@ type sendCommand struct {
 func (*sendCommand) Help() string {
 	return `Prints one line for each verdict: a receipt per recipient, or one refusal. Exit code 1 says that an envelope was
 refused or got no answer.
+
+Where somebody left a room of sender keys, or it was reset, test envelopes are sent under a new generation, which is allocated
+with a random key. Envelopes of a file are sent as they are: theirs has to be allocated first.
 
 Examples:
   peer send --credential-file alice.cred --count 10 --to room --json
@@ -78,13 +81,32 @@ func (c *sendCommand) Run(ctx context.Context, con console) error {
 		return err
 	}
 	defer dialer.close()
-	conn, err := dialer.dial(ctx)
-	if err != nil {
+	room, err := c.once(ctx, con, dialer, next)
+	if !errors.Is(err, errNoGeneration) {
 		return err
 	}
+	made, err := dialer.allocate(ctx, room)
+	if err == nil {
+		con.notef("somebody left the room, or it was reset: sending under new generation %d", made.Gen)
+	} else {
+		con.notef("%v", err) // and the refusals are what is printed
+	}
+	c.Gen = &made.Gen
+	_, err = c.once(ctx, con, dialer, c.testEnvelopes())
+	return err
+}
+
+// errNoGeneration says that the generation of the first envelope was refused, and nothing sent.
+var errNoGeneration = errors.New("the room takes nothing under the generation of before")
+
+// once sends everything over one connection, and names its room.
+func (c *sendCommand) once(ctx context.Context, con console, dialer *dialer, next source) (room string, err error) {
+	conn, err := dialer.dial(ctx)
+	if err != nil {
+		return "", err
+	}
 	defer conn.Close()
-	s := newSending(c, conn, con)
-	return s.run(ctx, next)
+	return conn.SessionID(), newSending(c, conn, con).run(ctx, next)
 }
 
 // source returns the next envelope, io.EOF after the last one.
@@ -126,14 +148,17 @@ func interactive(in io.Reader) bool {
 }
 
 func (c *sendCommand) testEnvelopes() source {
-	made := 0
+	made, gen := 0, uint64(0)
+	if c.Gen != nil {
+		gen = *c.Gen
+	}
 	return func(conn *client.Conn) ([]byte, error) {
 		if made == c.Count {
 			return nil, io.EOF
 		}
 		made++
 		return newEnvelope(conn.SessionID(), conn.ParticipantID(), recipient(c.To, conn), c.Kind,
-			c.Gen, uint64(made), c.Size, time.Now())
+			gen, uint64(made), c.Size, time.Now())
 	}
 }
 
@@ -198,6 +223,9 @@ func (s *sending) run(ctx context.Context, next source) error {
 	if err == nil {
 		err = s.drain(ctx)
 	}
+	if errors.Is(err, errNoGeneration) {
+		return err
+	}
 	return s.finish(err)
 }
 
@@ -216,7 +244,23 @@ func (s *sending) sendAll(ctx context.Context, next source) error {
 		if err := s.send(ctx, envelope); err != nil {
 			return err
 		}
+		if s.first() && s.command.Count > 1 { // alone, it is waited for at the end
+			if err := s.answered(ctx); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// first reports whether one test envelope was sent, under a generation that nobody named: where
+// it is refused all of them are made anew under another one.
+func (s *sending) first() bool {
+	return s.total == 1 && s.command.Count > 0 && s.command.Gen == nil
+}
+
+// noGeneration reports whether a refusal is one that a new generation mends.
+func noGeneration(reason wire.Code) bool {
+	return reason == wire.MLSRetired || reason == wire.MLSUnknown
 }
 
 // readWhilePacing prints verdicts until the next envelope may go out.
@@ -259,20 +303,25 @@ func (s *sending) send(ctx context.Context, envelope []byte) error {
 // one. The relay writes them together.
 const settle = 250 * time.Millisecond
 
-// drain reads until nothing is unanswered, or for the command's time-out.
+// drain reads until nothing is unanswered, or for the command's time-out, and what else comes at
+// once.
 func (s *sending) drain(ctx context.Context) error {
 	if s.open() == 0 {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, s.command.Timeout)
-	defer cancel()
-	err := s.readUntil(waiting, func() bool { return s.open() == 0 })
-	if err != nil || s.command.Recipients > 0 {
-		return ignoreTimeout(ctx, err)
+	if err := s.answered(ctx); err != nil || s.open() > 0 || s.command.Recipients > 0 {
+		return err
 	}
 	rest, cancelRest := context.WithTimeout(ctx, settle)
 	defer cancelRest()
 	return ignoreTimeout(ctx, s.readUntil(rest, func() bool { return false }))
+}
+
+// answered reads until nothing is unanswered, or for the command's time-out.
+func (s *sending) answered(ctx context.Context) error {
+	waiting, cancel := context.WithTimeout(ctx, s.command.Timeout)
+	defer cancel()
+	return ignoreTimeout(ctx, s.readUntil(waiting, func() bool { return s.open() == 0 }))
 }
 
 func (s *sending) open() int { return s.receipts.Waiting() + s.unnamed }
@@ -330,6 +379,9 @@ func (s *sending) nacked(frame wire.ServerFrame) error {
 		s.unnamed--
 		s.refused++
 		return s.print(line{Verdict: "nack", Reason: frame.Reason})
+	}
+	if s.first() && noGeneration(frame.Reason) {
+		return errNoGeneration
 	}
 	for _, verdict := range s.receipts.Nacked(frame.ID, frame.Reason) {
 		s.refused++

@@ -168,7 +168,16 @@ func (c *client) call(ctx context.Context, method, path string, query url.Values
 	}
 	defer c.http.CloseIdleConnections()
 	defer response.Body.Close()
-	return readAnswer(response, answer)
+	return c.explain(readAnswer(response, answer))
+}
+
+// explain names the tenant that there is not: the answer names only the header.
+func (c *client) explain(err error) error {
+	refused, ok := errors.AsType[*refusal](err)
+	if ok && c.tenant != "" && refused.body.Error == string(wire.NotFound) && refused.body.Detail == api.NoSuchTenant {
+		return fmt.Errorf("there is no tenant %s; see relay tenant list", c.tenant)
+	}
+	return err
 }
 
 func readAnswer(response *http.Response, answer any) error {

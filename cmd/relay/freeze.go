@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/peerrelay/peerrelay/api"
+	"github.com/peerrelay/peerrelay/store"
 )
 
 // FreezeCmd freezes and thaws the network.
@@ -36,12 +37,13 @@ func (c *FreezeCmd) Run(ctx context.Context, globals *Globals, con console) erro
 		return fmt.Errorf("freeze: %w", err)
 	}
 	return show(globals, con, state, func(w io.Writer) {
+		tenant := orText(globals.Tenant, store.DefaultTenantName)
 		if state.Frozen {
-			fmt.Fprintln(w, "The network is frozen: every connection is closed, and none is accepted.")
+			fmt.Fprintf(w, "The network of tenant %s is frozen: every connection is closed, and none is accepted.\n", tenant)
 			next(w, globals, con, "freeze --off")
 			return
 		}
-		fmt.Fprintln(w, "The network is not frozen: clients may connect.")
+		fmt.Fprintf(w, "The network of tenant %s is not frozen: clients may connect.\n", tenant)
 		next(w, globals, con, "doctor")
 	})
 }

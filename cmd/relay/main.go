@@ -37,7 +37,7 @@ type CLI struct {
 	Globals
 
 	Serve       ServeCmd       `cmd:"" help:"Run the relay."`
-	Room        RoomCmd        `cmd:"" help:"Make rooms."`
+	Room        RoomCmd        `cmd:"" help:"Make, list, show, archive and reset rooms."`
 	Participant ParticipantCmd `cmd:"" help:"Add, remove and list the participants of a room."`
 	Credential  CredentialCmd  `cmd:"" help:"Mint and revoke credentials."`
 	Invite      InviteCmd      `cmd:"" help:"Make and revoke invites, with which devices enroll."`

@@ -22,9 +22,9 @@ type RoomCmd struct {
 
 // RoomCreateCmd makes a room.
 type RoomCreateCmd struct {
-	Scheme          string `enum:"sender_keys,mls,none,double_ratchet," default:"" placeholder:"SCHEME" help:"How its content is encrypted: sender_keys, mls, none; default sender_keys, in a direct room double_ratchet. Cannot change later."`
+	Scheme          string `enum:"sender_keys,mls,none,double_ratchet," default:"" placeholder:"SCHEME" help:"How its content is encrypted: sender_keys (default), mls or none; in a direct room double_ratchet (default), sender_keys, mls or none. Cannot change later."`
 	PrivateMessages string `enum:"allowed,refused" default:"allowed" help:"Whether agents may send each other private messages: allowed or refused. Cannot change later."`
-	Kind            string `enum:"group,direct" default:"group" help:"group, or direct for one owner and one agent."`
+	Kind            string `enum:"group,direct" default:"group" help:"group, or direct for a person (owner or controller) and an agent."`
 }
 
 // Help is shown by relay room create --help.
@@ -153,7 +153,7 @@ func (c *RoomShowCmd) Run(ctx context.Context, globals *Globals, con console) er
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", p.ParticipantID, p.Role, moment(p.JoinedAt), p.DeviceID)
 		}
 		_ = table.Flush() // into a buffer
-		next(w, globals, con, "device list", "participant remove --room "+r.ID+" --participant "+r.Participants[0].ParticipantID)
+		next(w, globals, con, "device list", "participant add --room "+r.ID+" --role agent")
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"text/tabwriter"
 
 	"github.com/peerrelay/peerrelay/api"
@@ -20,7 +21,7 @@ type TenantCmd struct {
 
 // TenantCreateCmd makes a tenant.
 type TenantCreateCmd struct {
-	Name string `arg:"" help:"1 to 64 small letters, digits, dots, dashes and underscores. It cannot change later."`
+	Name string `arg:"" help:"1 to 64 small letters, digits, dots, dashes and underscores; the first is a letter or a digit. It cannot change later."`
 }
 
 // Help is shown by relay tenant create --help.
@@ -31,7 +32,7 @@ func (*TenantCreateCmd) Help() string {
 // Run makes it.
 func (c *TenantCreateCmd) Run(ctx context.Context, globals *Globals, con console) error {
 	if !store.ValidTenantName(c.Name) {
-		return usageError{fmt.Sprintf("%q is no name of a tenant: 1 to 64 small letters, digits, dots, dashes and underscores", c.Name)}
+		return usageError{fmt.Sprintf("%q is no name of a tenant: 1 to 64 small letters, digits, dots, dashes and underscores, of which the first is a letter or a digit", c.Name)}
 	}
 	server, err := dial(globals, con)
 	if err != nil {
@@ -81,6 +82,8 @@ func (*TenantListCmd) Run(ctx context.Context, globals *Globals, con console) er
 			fmt.Fprintf(table, "%s\t%s\t%t\t%s\n", t.Name, t.TenantID, t.Frozen, moment(t.CreatedAt))
 		}
 		_ = table.Flush() // into a buffer
-		next(w, globals, con, "tenant create NAME")
+		elsewhere := *globals
+		elsewhere.Tenant = os.Getenv("RELAY_TENANT") // the list is of all tenants, whichever was named
+		next(w, &elsewhere, con, "tenant create NAME")
 	})
 }

@@ -68,7 +68,7 @@ func (c *caller) call(ctx context.Context, method, path, token string, body, int
 		return err
 	}
 	if answer.StatusCode >= 300 {
-		return newRefusedCall(path, answer.Status, c.body.Bytes())
+		return newCallError(path, answer.Status, c.body.Bytes())
 	}
 	if into == nil {
 		return nil
@@ -76,18 +76,18 @@ func (c *caller) call(ctx context.Context, method, path, token string, body, int
 	return json.Unmarshal(c.body.Bytes(), into)
 }
 
-// refusedCall is a call that was not fulfilled.
-type refusedCall struct {
+// callError is a call that was not fulfilled.
+type callError struct {
 	path, status, body string
 	code               string // as the API says, or empty
 }
 
-func newRefusedCall(path, status string, body []byte) *refusedCall {
+func newCallError(path, status string, body []byte) *callError {
 	var said struct {
 		Error string `json:"error"`
 	}
 	_ = json.Unmarshal(body, &said) // a proxy's page has no code
-	return &refusedCall{path, status, string(bytes.TrimSpace(body)), said.Error}
+	return &callError{path, status, string(bytes.TrimSpace(body)), said.Error}
 }
 
-func (e *refusedCall) Error() string { return fmt.Sprintf("%s: %s: %.200s", e.path, e.status, e.body) }
+func (e *callError) Error() string { return fmt.Sprintf("%s: %s: %.200s", e.path, e.status, e.body) }

@@ -173,8 +173,8 @@ func (c *commitsCommand) once(ctx context.Context, b *bench, g *group) (sample, 
 		}
 		floor, took = floor+looked, took+committed
 		record(slowest, int64(committed))
-		// Each device may call 50 times a second.
-		if err := wait(ctx, 50*time.Millisecond); err != nil {
+		// Each device may change a room 10 times a second.
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
 			return sample{}, err
 		}
 	}
@@ -192,7 +192,7 @@ func (*commitsCommand) round(ctx context.Context, g *group) (time.Duration, erro
 	var accepted atomic.Int64
 	took, err := g.race(func(racer int) error {
 		err := g.post(ctx, racer, commit)
-		if refused, ok := errors.AsType[*refusedCall](err); ok && refused.code == string(wire.EpochConflict) {
+		if refused, ok := errors.AsType[*callError](err); ok && refused.code == string(wire.EpochConflict) {
 			return nil
 		}
 		if err == nil {

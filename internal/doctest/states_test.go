@@ -115,7 +115,7 @@ oneself. What the members of a room are told of each of these is in [protocol.md
 
 | when somebody left a room of scheme | until | and then |
 |---|---|---|
-| ` + "`sender_keys`" + ` | a sender allocates a new generation, its messages are refused: ` + "`mls_generation_retired`" + ` under one from before, ` + "`mls_generation_unknown`" + ` under one that was not allocated | the room is ACTIVE when everybody who had a generation has a new one |
+| ` + "`sender_keys`" + ` | a sender that was a member then allocates a new generation, its messages are refused: ` + "`mls_generation_retired`" + ` under one from before, ` + "`mls_generation_unknown`" + ` under one that was not allocated | the room is ACTIVE when everybody who had a generation has a new one; where nobody had any, when somebody allocates one |
 | ` + "`mls`" + ` | a commit is accepted that removes all who left the group, every message is refused with ` + "`mls_removal_pending`" + ` | the room is ACTIVE, in the epoch that the commit made |
 | ` + "`double_ratchet`" + ` | the owner writes first again, the agent's messages are refused with ` + "`not_activated`" + ` | the room is ACTIVE |
 | ` + "`none`" + ` | | it has no keys, and stays ACTIVE |
@@ -127,6 +127,7 @@ oneself. What the members of a room are told of each of these is in [protocol.md
 | the last member leaves | Nobody has keys: the room is ACTIVE and empty. Its MLS group is over. Admins and the operator may add members or archive it. |
 | it is archived while REKEYING | It passes through ACTIVE in the same transaction: a closed room needs no new keys. |
 | it is reset | All encryption state begins anew. Sender generations of before are retired, for everybody. An MLS group is over, the epoch rises and the next commit makes a new group. A direct room's owner writes first again. |
+| nobody was ever in it | It is CREATED, and can be neither archived nor reset. |
 | somebody joins | Nothing that was stored before is shown to it: no row of an inbox, of history, notices or traces. |
 `,
 	},

@@ -31,7 +31,7 @@ func (s *Store) holdDevices(ctx context.Context, db sqlcgen.DBTX, tenant, by uui
 		held[row.ID] = row
 	}
 	if by != uuid.Nil && !held.active(by) {
-		return nil, fmt.Errorf("the acting device is not %s: %w", store.DeviceActive, store.ErrForbidden)
+		return nil, &store.RefusalError{Reason: "only an ACTIVE device may do this", Err: store.ErrForbidden}
 	}
 	return held, nil
 }
@@ -59,7 +59,7 @@ func (a actor) mustManage() error {
 	if a.manages() {
 		return nil
 	}
-	return fmt.Errorf("a member in role %s does not manage the room: %w", a.role, store.ErrForbidden)
+	return store.ErrNotManager
 }
 
 // lockRoom makes changes of the room follow one another, and says what by, who is held, is
@@ -111,7 +111,7 @@ func (s *Store) changeRoom(ctx context.Context, step string, tenant, room, by uu
 func (s *Store) moveRoom(ctx context.Context, db sqlcgen.DBTX, room store.Room, event store.RoomEvent) (store.Room, error) {
 	row, err := s.q.RoomMove(ctx, db, room.Tenant, room.ID, string(event))
 	if isNoRows(err) {
-		return store.Room{}, fmt.Errorf("%s does not allow %s: %w", room.State, event, store.ErrConflict)
+		return store.Room{}, fmt.Errorf("%s: %w", event, room.State.Conflict())
 	}
 	if err != nil {
 		return store.Room{}, err

@@ -77,7 +77,7 @@ func (s *Store) whyNotMinted(ctx context.Context, db sqlcgen.DBTX, tenant, parti
 	if _, err := s.q.ParticipantByID(ctx, db, tenant, participant); err != nil {
 		return fmt.Errorf("participant: %w", mapError(err))
 	}
-	return fmt.Errorf("the device is not %s: %w", store.DeviceActive, store.ErrConflict)
+	return &store.RefusalError{Reason: "the device is not ACTIVE", Err: store.ErrConflict}
 }
 
 // RevokeCredential implements store.Operator.

@@ -187,7 +187,7 @@ func (s *Store) lockDevices(ctx context.Context, db sqlcgen.DBTX, tenant, by uui
 func (s *Store) moveDevice(ctx context.Context, db sqlcgen.DBTX, tenant uuid.UUID, now sqlcgen.DevicesLockRow, event store.DeviceEvent) (sqlcgen.Device, error) {
 	row, err := s.q.DeviceMove(ctx, db, tenant, now.ID, string(event))
 	if isNoRows(err) {
-		return sqlcgen.Device{}, fmt.Errorf("%s does not allow %s: %w", now.State, event, store.ErrConflict)
+		return sqlcgen.Device{}, store.DeviceState(now.State).Conflict(event)
 	}
 	return row, err
 }

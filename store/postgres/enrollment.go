@@ -49,7 +49,7 @@ func (s *Store) mayInvite(ctx context.Context, db sqlcgen.DBTX, invite store.New
 	}
 	usable, err := s.q.InvitesUsable(ctx, db, invite.Tenant)
 	if err == nil && usable >= store.MaxPendingInvite {
-		err = fmt.Errorf("%d invites are usable: %w", usable, store.ErrConflict)
+		err = conflict("%d invites can be used: revoke one, or wait until one expires", usable)
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (s *Store) RevokeInvite(ctx context.Context, tenant, invite uuid.UUID) erro
 			return fmt.Errorf("invite: %w", mapError(err))
 		}
 		if store.InviteState(state) == store.InviteConsumed {
-			return fmt.Errorf("the invite is %s: %w", state, store.ErrConflict)
+			return conflict("a device has enrolled with it: suspend or revoke the device")
 		}
 		return nil
 	})

@@ -34,7 +34,7 @@ var constraintErrors = map[string]error{
 	"invites_kind_ck":             store.ErrInvalid,
 	"devices_fingerprint_ck":      store.ErrInvalid,
 
-	"participants_current_device_uq": store.ErrConflict,
+	"participants_current_device_uq": conflict("the device is in the room already"),
 	"credentials_token_hash_uq":      store.ErrConflict,
 	"room_transition":                store.ErrConflict,
 	"device_transition":              store.ErrConflict,
@@ -69,6 +69,9 @@ func mapError(err error) error {
 		return store.ErrNotFound
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if pgErr.Code == notInRepertoire {
+			return fmt.Errorf("%w (a text that no column holds)", store.ErrInvalid)
+		}
 		if meaning, ok := constraintErrors[pgErr.ConstraintName]; ok {
 			return fmt.Errorf("%w (%s)", meaning, pgErr.ConstraintName)
 		}
@@ -83,6 +86,7 @@ const (
 	deadlockDetected     = "40P01"
 	serializationFailure = "40001"
 
+	notInRepertoire       = "22021" // U+0000, or what is not UTF-8
 	insufficientPrivilege = "42501"
 	invalidParameter      = "22023" // no such role
 )

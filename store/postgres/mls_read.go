@@ -49,8 +49,8 @@ func (s *Store) CommitPage(ctx context.Context, tenant, room, by uuid.UUID, afte
 		return nil, false, fmt.Errorf("list commits: %w", err)
 	}
 	var (
-		now  int64
-		rows []sqlcgen.CommitPageRow
+		base, now int64
+		rows      []sqlcgen.CommitPageRow
 	)
 	err := s.asMember(ctx, "list commits", tenant, room, by, func(ctx context.Context, db sqlcgen.DBTX, _ mlsMember) error {
 		// The epoch first: the rows are then at least as new.
@@ -58,7 +58,7 @@ func (s *Store) CommitPage(ctx context.Context, tenant, room, by uuid.UUID, afte
 		if err != nil && !isNoRows(err) { // no row: epoch 0
 			return err
 		}
-		now = group.Epoch
+		base, now = group.Base, group.Epoch
 		rows, err = s.q.CommitPage(ctx, db, sqlcgen.CommitPageParams{
 			TenantID: tenant, RoomID: room, After: int64(min(after, wire.MaxInteger)), Page: int64(limit), Bytes: commitPageBytes,
 		})
@@ -68,7 +68,8 @@ func (s *Store) CommitPage(ctx context.Context, tenant, room, by uuid.UUID, afte
 		return nil, false, err
 	}
 	commits, last := commitsAfter(after, rows)
-	if len(commits) == 0 && after < uint64(now) {
+	// Of an earlier group, of epochs that are pruned, or of a room that has forgotten some.
+	if after < uint64(base) || after > uint64(now) || len(commits) == 0 && after < uint64(now) {
 		return nil, false, fmt.Errorf("list commits: %w", &store.EpochError{Current: uint64(now)})
 	}
 	return commits, last < uint64(now), nil

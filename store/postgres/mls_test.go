@@ -244,7 +244,7 @@ func TestMLSPolicies(t *testing.T) {
 	r := newMLSRoom(t)
 	agent, viewer := r.member(t, store.RoleAgent), r.member(t, store.RoleViewer)
 	r.commit(t, agent)
-	require.NoError(t, r.s.ReportCommit(t.Context(), r.tenant, r.room, agent.Device, 1))
+	require.NoError(t, r.s.ReportCommit(t.Context(), r.tenant, r.room, agent.Device, 2))
 	r.upload(t, agent, 3)
 	stranger := subject(r.s, r.db).NewTenant(t)
 	tables := append([]string{"mls_groups"}, mlsTables...)

@@ -66,20 +66,24 @@ func claimRows(ctx context.Context, conn *pgx.Conn, limit int, lease time.Durati
 }
 
 // SettleRows implements store.Outbox.
-func (s *Store) SettleRows(ctx context.Context, rows []store.OutboxRow) error {
-	if len(rows) == 0 {
+func (s *Store) SettleRows(ctx context.Context, settled []store.OutboxRow) error {
+	if len(settled) == 0 {
 		return nil
 	}
 	var (
 		tenants, rooms []uuid.UUID
 		positions      []int64
 	)
-	for _, row := range rows {
+	for _, row := range settled {
 		tenants, rooms, positions = append(tenants, row.Tenant), append(rooms, row.Room), append(positions, row.Position)
 	}
-	return s.call(ctx, "settle outbox rows", asMaintenance(), func(ctx context.Context, db sqlcgen.DBTX) error {
-		_, err := s.q.OutboxSettle(ctx, db, tenants, rooms, positions)
-		return err
+	return s.onConn(ctx, "settle outbox rows", func(ctx context.Context, conn *pgx.Conn) error {
+		batch := &pgx.Batch{}
+		asMaintenance().queue(batch)
+		batch.Queue(sqlcgen.OutboxTurn, int64(outboxLock))
+		batch.Queue(sqlcgen.OutboxSettle, tenants, rooms, positions)
+		batch.Queue(sqlcgen.OutboxProgress, tenants, rooms)
+		return conn.SendBatch(ctx, batch).Close()
 	})
 }
 

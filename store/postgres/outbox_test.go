@@ -204,6 +204,32 @@ func TestRowsBackOff(t *testing.T) {
 	}
 }
 
+// A room whose rows are written slowly is not treated as one whose rows fail: those that
+// were claimed and not reached do not back off.
+func TestRowsThatWereNotReachedDoNotBackOff(t *testing.T) {
+	t.Parallel()
+	b := newBoardRoom(t)
+	for range 5 {
+		b.commit(t, b.created(board.KindTask))
+	}
+	failing := b.created(board.KindTask)
+	room, members := b.newRoom(t, b.tenant)
+	failing.Room, failing.Author = room, members[store.RoleOwner].ID
+	b.commit(t, failing)
+	for left := 5; left > 0; left-- {
+		rows := b.claim(t, 10)
+		mine := slices.DeleteFunc(slices.Clone(rows), func(row store.OutboxRow) bool { return row.Room != b.room })
+		require.Len(t, mine, left)
+		held := query[float64](t, b.db, "SELECT max(extract(epoch FROM claimed_until - now())) FROM outbox WHERE room_id = $1", b.room)
+		require.InDelta(t, time.Hour.Seconds(), held, 600)
+		require.NoError(t, b.s.SettleRows(t.Context(), mine[:1]))
+		b.expire(t)
+	}
+	require.Len(t, b.claim(t, 10), 1)
+	held := query[float64](t, b.db, "SELECT extract(epoch FROM claimed_until - now()) FROM outbox")
+	require.InDelta(t, 8*time.Hour.Seconds(), held, 600, "the room that failed each time")
+}
+
 // Nodes that claim at the same time share the rows, and none gets a later one of a
 // room whose earlier ones another has.
 func TestConcurrentClaims(t *testing.T) {

@@ -106,20 +106,25 @@ func (s *Store) join(ctx context.Context, db sqlcgen.DBTX, room store.Room, devi
 // hasPlace says whether a room with participants of these roles takes one more.
 func hasPlace(kind store.RoomKind, roles []string, role store.Role) error {
 	if len(roles) >= store.MaxParticipants {
-		return fmt.Errorf("the room has %d participants: %w", len(roles), store.ErrConflict)
+		return conflict("the room has %d participants, as many as it may", len(roles))
 	}
 	if kind != store.RoomDirect {
 		return nil
 	}
 	if role == store.RoleViewer {
-		return fmt.Errorf("a direct room has no viewers: %w", store.ErrConflict)
+		return conflict("a direct room has no viewers")
 	}
 	for _, taken := range roles {
 		if isAgent(store.Role(taken)) == isAgent(role) {
-			return fmt.Errorf("the direct room has its %s: %w", taken, store.ErrConflict)
+			return conflict("the direct room has its %s already", taken)
 		}
 	}
 	return nil
+}
+
+// conflict is an ErrConflict that says why.
+func conflict(format string, values ...any) error {
+	return &store.RefusalError{Reason: fmt.Sprintf(format, values...), Err: store.ErrConflict}
 }
 
 func isAgent(role store.Role) bool { return role == store.RoleAgent }
@@ -135,9 +140,9 @@ func (s *Store) memberDevice(ctx context.Context, db sqlcgen.DBTX, p store.NewPa
 	case !known:
 		return uuid.Nil, fmt.Errorf("device: %w", store.ErrNotFound)
 	case !held.active(p.Device):
-		return uuid.Nil, fmt.Errorf("the device is %s: %w", device.State, store.ErrConflict)
+		return uuid.Nil, store.DeviceState(device.State).Conflict("")
 	case p.Role != store.RoleViewer && kindOf(p.Role) != store.DeviceKind(device.Kind):
-		return uuid.Nil, fmt.Errorf("a device of kind %s is no %s: %w", device.Kind, p.Role, store.ErrConflict)
+		return uuid.Nil, conflict("a device of kind %s is no %s", device.Kind, p.Role)
 	}
 	return p.Device, nil
 }

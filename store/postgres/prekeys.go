@@ -196,10 +196,14 @@ func (s *Store) warnOfPrekeys(ctx context.Context, db sqlcgen.DBTX, tenant uuid.
 	}})
 }
 
-// dropPrekeys deletes what a device has, which is locked.
+// dropPrekeys deletes what others begin sessions, and add to groups, with. The device is
+// locked.
 func (s *Store) dropPrekeys(ctx context.Context, db sqlcgen.DBTX, tenant, device uuid.UUID) error {
 	if err := s.q.PrekeysDelete(ctx, db, tenant, device); err != nil {
 		return err
 	}
-	return s.q.SignedPrekeyDelete(ctx, db, tenant, device)
+	if err := s.q.SignedPrekeyDelete(ctx, db, tenant, device); err != nil {
+		return err
+	}
+	return s.q.KeyPackagesDelete(ctx, db, tenant, device)
 }

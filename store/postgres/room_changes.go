@@ -11,6 +11,8 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
+var errNoRoomMaker = &store.RefusalError{Reason: "only an ACTIVE device of a person makes rooms", Err: store.ErrForbidden}
+
 // OpenRoom implements store.Rooms.
 func (s *Store) OpenRoom(ctx context.Context, room store.NewRoom, by uuid.UUID) (store.Room, store.Participant, error) {
 	if by == uuid.Nil {
@@ -24,7 +26,7 @@ func (s *Store) OpenRoom(ctx context.Context, room store.NewRoom, by uuid.UUID) 
 			return err
 		}
 		if store.DeviceKind(held[by].Kind) != store.DeviceHuman {
-			return fmt.Errorf("the acting device is no %s one: %w", store.DeviceHuman, store.ErrForbidden)
+			return errNoRoomMaker
 		}
 		created, err := s.createRoom(ctx, db, room)
 		if err != nil {
@@ -102,7 +104,7 @@ func (s *Store) reset(ctx context.Context, db sqlcgen.DBTX, room store.Room, who
 	}
 	row, err := s.q.RoomReset(ctx, db, room.Tenant, room.ID)
 	if isNoRows(err) {
-		return store.Room{}, fmt.Errorf("a room of scheme %s that is %s cannot begin anew: %w", room.Scheme, room.State, store.ErrConflict)
+		return store.Room{}, whyNotReset(room)
 	}
 	if err != nil {
 		return store.Room{}, err
@@ -124,6 +126,14 @@ func (s *Store) reset(ctx context.Context, db sqlcgen.DBTX, room store.Room, who
 		events = append(events, linked(room, who))
 	}
 	return room, s.tell(ctx, db, room.Tenant, events...)
+}
+
+// whyNotReset: a room without encryption has none to begin anew, whatever its state.
+func whyNotReset(room store.Room) error {
+	if room.Scheme == store.SchemeNone {
+		return conflict("a room of scheme %s has no encryption to begin anew", room.Scheme)
+	}
+	return room.State.Conflict()
 }
 
 // linked says that a session of two starts anew, and who asked: the operator has no device.

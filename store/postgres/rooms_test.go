@@ -131,6 +131,7 @@ func TestTheLastToRekeyKnowsIt(t *testing.T) {
 		}
 		awaitBlocked(t, db, 2)
 		require.NoError(t, tx.Rollback(t.Context()))
-		require.NotEqual(t, <-rekeyed, <-rekeyed)
+		one, other := <-rekeyed, <-rekeyed
+		require.NotEqual(t, one, other, "exactly one of the two ends the rekeying")
 	}
 }

@@ -18,6 +18,7 @@ func testKeyPackages(t *testing.T, s Subject) {
 	t.Run("adding", func(t *testing.T) { testAddingKeyPackages(t, newFixture(t, s)) })
 	t.Run("refused packages", func(t *testing.T) { testRefusedKeyPackages(t, newFixture(t, s)) })
 	t.Run("whose packages", func(t *testing.T) { testKeyPackageDevices(t, newFixture(t, s), newFixture(t, s)) })
+	t.Run("a revoked device", func(t *testing.T) { testKeyPackagesOfRevoked(t, newFixture(t, s)) })
 	t.Run("claiming", func(t *testing.T) { testClaiming(t, newFixture(t, s)) })
 	t.Run("last resort", func(t *testing.T) { testLastResort(t, newFixture(t, s)) })
 	t.Run("refused claims", func(t *testing.T) { testRefusedClaims(t, newFixture(t, s)) })
@@ -147,6 +148,17 @@ func testKeyPackageDevices(t *testing.T, f, other fixture) {
 	theirs := newKeyPackages(2)
 	f.addPackages(t, device, theirs...)
 	require.Equal(t, 2, f.addPackages(t, f.active(t, false).ID, theirs...).Available, "a package is its device's")
+}
+
+// Nobody adds a revoked device to a group, and nothing of it is kept for that.
+func testKeyPackagesOfRevoked(t *testing.T, f fixture) {
+	device, other := f.active(t, false).ID, f.active(t, false).ID
+	f.addPackages(t, device, append(newKeyPackages(3), lastResort())...)
+	f.addPackages(t, other, newKeyPackages(2)...)
+	_, err := f.Store.RevokeDevice(t.Context(), f.tenant, device, uuid.Nil)
+	require.NoError(t, err)
+	require.Zero(t, f.packageStock(t, device))
+	require.Equal(t, store.KeyPackageStock{Available: 2}, f.packageStock(t, other))
 }
 
 func testClaiming(t *testing.T, f fixture) {

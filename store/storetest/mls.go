@@ -37,6 +37,7 @@ func testGroupEnds(t *testing.T, s Subject) {
 	t.Run("everybody leaves", func(t *testing.T) { testDesertedGroup(t, newFixture(t, s)) })
 	t.Run("resets", func(t *testing.T) { testGroupResets(t, newFixture(t, s)) })
 	t.Run("a commit nobody can apply", func(t *testing.T) { testReportedCommits(t, newFixture(t, s)) })
+	t.Run("reports of one member", func(t *testing.T) { testReportsOfOneMember(t, newFixture(t, s)) })
 }
 
 // groupRoom is an MLS room.
@@ -545,12 +546,16 @@ func testCommitPages(t *testing.T, f fixture) {
 		{3, 2, []uint64{4, 5}, false},
 		{4, store.MaxPage, []uint64{5}, false},
 		{5, 1, nil, false},
-		{6, 1, nil, false},
-		{1<<64 - 1, 1, nil, false},
 	} {
 		got, more := page(c.after, c.limit)
 		require.Equal(t, c.want, got, "%d after %d", c.limit, c.after)
 		require.Equal(t, c.more, more, "%d after %d", c.limit, c.after)
+	}
+	for _, after := range []uint64{6, wire.MaxInteger, 1<<64 - 1} {
+		_, _, err := r.Store.CommitPage(t.Context(), r.tenant, r.id, owner.Device, after, 1)
+		late := new(store.EpochError)
+		require.ErrorAs(t, err, &late, "a room that has forgotten an epoch says so")
+		require.Equal(t, uint64(5), late.Current)
 	}
 	for _, limit := range []int{-1, 0, store.MaxPage + 1} {
 		_, _, err := r.Store.CommitPage(t.Context(), r.tenant, r.id, owner.Device, 0, limit)
@@ -779,10 +784,12 @@ func testGroupResets(t *testing.T, f fixture) {
 	r.accept(t, next)
 	r.try(t, agent, 5, nil)
 	require.Len(t, r.commits(t, agent, 3), 2)
-	commits, more, err := r.Store.CommitPage(t.Context(), r.tenant, r.id, agent.Device, 0, store.MaxPage)
-	require.NoError(t, err)
-	require.Len(t, commits, 2, "up to where the group ended")
-	require.True(t, more)
+	for _, after := range []uint64{0, 2} {
+		_, _, err = r.Store.CommitPage(t.Context(), r.tenant, r.id, agent.Device, after, store.MaxPage)
+		late := new(store.EpochError)
+		require.ErrorAs(t, err, &late, "commits of a group that is over lead nowhere")
+		require.Equal(t, uint64(5), late.Current)
+	}
 }
 
 // FAULTS BL-I02: the server cannot tell a broken commit; the room does not stay stuck.
@@ -816,6 +823,42 @@ func testReportedCommits(t *testing.T, f fixture) {
 	require.NoError(t, err)
 	r.with(t, owner, agent, viewer)
 	r.try(t, agent, r.group(t, agent).Epoch, nil)
+}
+
+// A member reports once since it joined the group, so that nobody, and least a viewer, who
+// sends nothing, fills the inboxes of the others with reports.
+func testReportsOfOneMember(t *testing.T, f fixture) {
+	r := f.newGroupRoom(t)
+	owner, viewer := r.member(t, store.RoleOwner), r.member(t, store.RoleViewer)
+	outside := r.member(t, store.RoleViewer)
+	r.accept(t, r.commit(t, owner)) // the group begins without them
+	joined := r.with(t, owner, viewer)
+	for range 3 {
+		r.accept(t, r.commit(t, owner))
+	}
+	last := r.group(t, owner).Epoch
+	r.toldGroup(t)
+	reports := func(p store.Participant) []toldOf {
+		for epoch := range last {
+			require.NoError(t, r.Store.ReportCommit(t.Context(), r.tenant, r.id, p.Device, epoch+1))
+		}
+		return r.toldGroup(t)
+	}
+	version, first := r.version(t), uint64(1)
+	told := func(p store.Participant, epoch uint64) []toldOf {
+		return []toldOf{{Event: wire.CommitReported, Room: r.id, Version: version, Participant: p.ID.String(), Epoch: &epoch}}
+	}
+	require.Equal(t, told(viewer, joined), reports(viewer), "the commit that added it, and none before or after")
+	require.Equal(t, told(outside, first), reports(outside), "it is in no group yet")
+	require.Empty(t, reports(viewer))
+	require.Empty(t, reports(outside))
+
+	again := r.commit(t, owner, viewer)
+	again.Removed = []uuid.UUID{viewer.ID}
+	last = r.accept(t, again)
+	r.toldGroup(t)
+	version = r.version(t)
+	require.Equal(t, told(viewer, last), reports(viewer), "it has joined anew")
 }
 
 func testCommitRaces(t *testing.T, s Subject) {

@@ -158,6 +158,15 @@ func (q *Queries) KeyPackagesChoose(ctx context.Context, db DBTX, deviceIds []uu
 	return items, nil
 }
 
+const KeyPackagesDelete = `-- name: KeyPackagesDelete :exec
+DELETE FROM key_packages WHERE tenant_id = $1 AND device_id = $2
+`
+
+func (q *Queries) KeyPackagesDelete(ctx context.Context, db DBTX, tenantID uuid.UUID, deviceID uuid.UUID) error {
+	_, err := db.Exec(ctx, KeyPackagesDelete, tenantID, deviceID)
+	return err
+}
+
 const KeyPackagesExpire = `-- name: KeyPackagesExpire :many
 WITH gone AS (
     DELETE FROM key_packages

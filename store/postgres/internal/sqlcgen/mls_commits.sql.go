@@ -139,23 +139,30 @@ func (q *Queries) CommitPage(ctx context.Context, db DBTX, arg CommitPageParams)
 
 const CommitReport = `-- name: CommitReport :execrows
 INSERT INTO mls_commit_reports (tenant_id, room_id, epoch, participant_id)
-VALUES ($1, $2, $3, $4)
-ON CONFLICT ON CONSTRAINT mls_commit_reports_pk DO NOTHING
+SELECT p.tenant_id, p.room_id, $1, p.id
+FROM participants p
+WHERE p.tenant_id = $2 AND p.room_id = $3 AND p.id = $4
+  AND $1 >= coalesce(p.mls_since, 0)
+  AND NOT EXISTS (
+      SELECT FROM mls_commit_reports r
+      WHERE r.tenant_id = p.tenant_id AND r.room_id = p.room_id AND r.participant_id = p.id
+        AND r.epoch >= coalesce(p.mls_since, 0))
 `
 
 type CommitReportParams struct {
+	Epoch         int64
 	TenantID      uuid.UUID
 	RoomID        uuid.UUID
-	Epoch         int64
 	ParticipantID uuid.UUID
 }
 
-// No row: the participant reported it before.
+// No row: the participant has reported a commit since it joined the group, or this one is
+// of before. It comes after RoomLock, so that two reports follow one another.
 func (q *Queries) CommitReport(ctx context.Context, db DBTX, arg CommitReportParams) (int64, error) {
 	result, err := db.Exec(ctx, CommitReport,
+		arg.Epoch,
 		arg.TenantID,
 		arg.RoomID,
-		arg.Epoch,
 		arg.ParticipantID,
 	)
 	if err != nil {

@@ -112,6 +112,20 @@ func (q *Queries) OutboxCount(ctx context.Context, db DBTX, most int64) (int64, 
 	return count, err
 }
 
+const OutboxProgress = `-- name: OutboxProgress :exec
+UPDATE outbox o SET claims = 0
+FROM (SELECT DISTINCT unnest($1::uuid[]) AS tenant_id, unnest($2::uuid[]) AS room_id) done
+WHERE o.tenant_id = done.tenant_id AND o.room_id = done.room_id AND o.claims > 0
+`
+
+// Rows that still wait in these rooms have not failed: their turn did not come while the
+// ones before them were written. It comes after OutboxTurn and OutboxSettle, so that no
+// claim passes over a row because it is locked here.
+func (q *Queries) OutboxProgress(ctx context.Context, db DBTX, tenantIds []uuid.UUID, roomIDs []uuid.UUID) error {
+	_, err := db.Exec(ctx, OutboxProgress, tenantIds, roomIDs)
+	return err
+}
+
 const OutboxSettle = `-- name: OutboxSettle :execrows
 DELETE FROM outbox o
 USING (
