@@ -2,6 +2,7 @@
 // scheme or one part of all of them, knows no network and no files, and is proven by test
 // vectors of others:
 //
+//	content    what is inside of messages: texts, files, and files in several messages
 //	seal       XChaCha20-Poly1305 with a random nonce, as all schemes use it
 //	signed     canonical JSON (RFC 8785) and the signature of envelopes
 //	pairwise   private messages and key exchange between two members: direction keys
