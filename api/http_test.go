@@ -88,7 +88,7 @@ func TestAddresses(t *testing.T) {
 	answer := s.send(t, http.MethodPatch, "/v1/freeze", "")
 	answer.refused(t, 405, "method_not_allowed")
 	require.Equal(t, "GET, HEAD, PUT", answer.header.Get("Allow"))
-	s.send(t, http.MethodGet, "/v1/rooms", "").refused(t, 405, "method_not_allowed")
+	s.send(t, http.MethodGet, "/v1/invites", "").refused(t, 405, "method_not_allowed")
 	require.Equal(t, http.StatusOK, s.send(t, http.MethodHead, "/v1/freeze", "").status)
 	require.Equal(t, "no-store", s.send(t, http.MethodGet, "/v1/freeze", "").header.Get("Cache-Control"))
 }

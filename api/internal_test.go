@@ -225,7 +225,7 @@ func TestServiceTokenIsForEdgeNodesOnly(t *testing.T) {
 	t.Parallel()
 	operator, hash := store.NewToken()
 	n := newInternal(t, func(c *api.Config) { c.OperatorToken = hash })
-	n.ask(t, http.MethodGet, "/v1/rooms/"+roomID, "").refused(t, http.StatusUnauthorized, "unauthorized")
+	n.ask(t, http.MethodGet, "/v1/freeze", "").refused(t, http.StatusUnauthorized, "unauthorized")
 	n.ask(t, http.MethodGet, "/internal/v1/ping", "", func(r *http.Request) {
 		r.Header.Set("Authorization", "Bearer "+operator)
 	}).refused(t, http.StatusForbidden, "forbidden")
