@@ -324,24 +324,29 @@ func TestBrokerDiesDuringReplay(t *testing.T) {
 		reader.Send(t, fmt.Sprintf(`{"type":"hello","token":%q}`, who[1].Credential))
 		reader.Send(t, `{"type":"resume","last_id":"0"}`)
 		var last wire.StreamID
-		for rows := 0; ; {
+		for rows, events := 0, 0; ; {
 			frame, code := reader.Next(t)
 			if code != 0 {
 				require.Equal(t, wire.CloseGoingAway, code)
 				break
 			}
 			if frame.Type == wire.ServerResumeComplete {
-				require.Equal(t, total, frame.Replayed)
+				require.Equal(t, total+events, frame.Replayed)
 				require.Equal(t, total, rows)
 				break
 			}
-			if frame.Type == wire.ServerDeliver {
+			if frame.Type == wire.ServerRoomEvent || frame.Type == wire.ServerDeliver {
 				id := streamID(t, frame.StreamID)
 				require.Positive(t, id.Compare(last))
 				if rows > 0 {
 					require.Equal(t, last.Sequence+1, id.Sequence, "a hole in the replay")
 				}
 				last = id
+			}
+			if frame.Type == wire.ServerRoomEvent {
+				events++
+			}
+			if frame.Type == wire.ServerDeliver {
 				if rows++; rows == killAt {
 					broker.Kill()
 					requireReady(t, http.StatusServiceUnavailable, s)

@@ -356,7 +356,7 @@ func TestOnlyAdminsManageDevices(t *testing.T) {
 	}
 	s.Public(t, http.MethodGet, "/v1/devices/"+admin.ID, agent.AccessToken, nil).Refused(t, http.StatusNotFound, wire.NotFound)
 	s.Public(t, http.MethodGet, "/v1/devices/"+agent.ID, agent.AccessToken, nil).Demand(t, http.StatusOK)
-	s.Public(t, http.MethodPost, "/v1/rooms", agent.AccessToken, struct{}{}).Refused(t, http.StatusUnauthorized, wire.Unauthorized)
+	s.Public(t, http.MethodPost, "/v1/tenants", agent.AccessToken, map[string]string{"name": "mine"}).Refused(t, http.StatusUnauthorized, wire.Unauthorized)
 
 	s.Public(t, http.MethodPost, "/v1/devices/"+pending.ID+"/approve", admin.AccessToken, approval).Demand(t, http.StatusOK)
 	var list struct {

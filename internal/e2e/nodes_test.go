@@ -57,6 +57,8 @@ func TestChangesReachOtherNodes(t *testing.T) {
 	began := time.Now()
 	one.RevokeParticipant(t, who[1])
 	one.Remove(t, who[2])
+	generation(t, one, who[0], 1) // somebody left, who knows the keys of before
+	generation(t, one, who[3], 1)
 	victim.closed(wire.CloseAuth)
 	other.closed(wire.CloseAuth)
 	t.Logf("revoked across nodes within %s", time.Since(began))

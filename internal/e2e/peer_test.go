@@ -182,6 +182,20 @@ func (p *peer) resume(cursor string, limit int) resumed {
 	return p.completed()
 }
 
+// joined returns the stream id of the event that tells a participant of its own joining:
+// those of who joined before come before it.
+func joined(t *testing.T, s *testkit.Relay, who testkit.Participant) string {
+	t.Helper()
+	p := connect(t, s, who)
+	defer p.leave()
+	p.events = p.resume("0", 0).events
+	for {
+		if frame := p.event(); frame.RoomEvent.Event == wire.RoomJoined && frame.RoomEvent.ParticipantID == who.ID {
+			return frame.StreamID
+		}
+	}
+}
+
 // resumeOnce resumes on a connection of its own.
 func resumeOnce(t *testing.T, s *testkit.Relay, who testkit.Participant, cursor string) resumed {
 	t.Helper()

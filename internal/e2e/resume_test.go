@@ -49,10 +49,11 @@ func TestResumeInPages(t *testing.T) {
 	t.Parallel()
 	s := unlimited(t)
 	who := room(t, s, "agent", "agent")
+	cursor := joined(t, s, who[1])
 	_, envelopes := fill(connect(t, s, who[0]), who[1], 250)
 	p := connect(t, s, who[1])
 	var got []string
-	cursor := "0"
+	began := cursor
 	for _, want := range []struct {
 		rows int
 		more bool
@@ -64,7 +65,7 @@ func TestResumeInPages(t *testing.T) {
 		cursor = page.rows[len(page.rows)-1].StreamID
 	}
 	require.Equal(t, envelopes, got)
-	require.False(t, connect(t, s, who[1]).resume("0", 250).more, "more only when the limit cut the scan")
+	require.False(t, connect(t, s, who[1]).resume(began, 250).more, "more only when the limit cut the scan")
 }
 
 // FAULTS D02, C01: more than the window holds is announced.

@@ -294,6 +294,7 @@ func TestRemovedParticipantIsNoRecipient(t *testing.T) {
 	p := online(t, s, who[0])
 	p.queued(p.envelope("message", p.who.Room, "warm"), 2)
 	s.Remove(t, who[1])
+	generation(t, s, who[0], 1) // somebody left, who knows the keys of before
 	require.NotContains(t, p.queued(p.envelope("message", p.who.Room, "two-left"), 1), who[1].ID)
 	p.nacked(p.envelope("control", who[1].ID, "x"), wire.NotAMember)
 	p.closed(wire.ClosePolicy)
