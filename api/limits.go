@@ -249,64 +249,50 @@ func (s *shares) leave(participant uuid.UUID, counted bool, size int64) {
 
 // address takes a request out of an address's budget.
 func (l *limiter) address(from netip.Addr) error {
-	if wait := l.addresses.take(from); wait > 0 {
-		return l.tooMany(limitAddress, wait)
-	}
-	return nil
+	return l.within(limitAddress, l.addresses.take(from))
 }
 
 // mayEnroll takes an enrollment out of an address's budget. It is the same whatever
 // becomes of it.
 func (l *limiter) mayEnroll(from netip.Addr) error {
-	if wait := l.enroll.take(from); wait > 0 {
-		return l.tooMany(limitEnroll, wait)
-	}
-	return nil
+	return l.within(limitEnroll, l.enroll.take(from))
 }
 
 // bundle takes a prekey bundle out of a device's budget, whatever becomes of it.
 func (l *limiter) bundle(device uuid.UUID) error {
-	if wait := l.bundles.take(device); wait > 0 {
-		return l.tooMany(limitBundles, wait)
-	}
-	return nil
+	return l.within(limitBundles, l.bundles.take(device))
 }
 
 // change takes a change of a room out of a device's budget, whatever becomes of it.
 func (l *limiter) change(device uuid.UUID) error {
-	if wait := l.changes.take(device); wait > 0 {
-		return l.tooMany(limitChanges, wait)
-	}
-	return nil
+	return l.within(limitChanges, l.changes.take(device))
 }
 
 // token takes a request out of a credential's budget.
 func (l *limiter) token(token store.TokenHash) error {
-	if wait := l.tokens.take(token); wait > 0 {
-		return l.tooMany(limitToken, wait)
-	}
-	return nil
+	return l.within(limitToken, l.tokens.take(token))
 }
 
 // mayTry refuses an address that has nothing left for a failure, so that guessing
 // costs no look-up.
 func (l *limiter) mayTry(from netip.Addr) error {
-	if wait := l.failures.wait(from); wait > 0 {
-		return l.tooMany(limitFailures, wait)
-	}
-	return nil
+	return l.within(limitFailures, l.failures.wait(from))
 }
 
 // denied takes a failed authentication out of an address's budget. It returns the
 // refusal: the one given, while there is a budget.
 func (l *limiter) denied(from netip.Addr, refusal error) error {
-	if wait := l.failures.take(from); wait > 0 {
-		return l.tooMany(limitFailures, wait)
+	if err := l.within(limitFailures, l.failures.take(from)); err != nil {
+		return err
 	}
 	return refusal
 }
 
-func (l *limiter) tooMany(limit string, wait time.Duration) error {
+// within refuses, and counts, what has to wait for a budget.
+func (l *limiter) within(limit string, wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
 	l.refused(limit)
 	return &laterError{&wire.Error{Code: wire.RateLimited, Detail: "too many requests; wait for the time in Retry-After"}, wait}
 }

@@ -74,15 +74,7 @@ func (s *Store) create(secret Secret, c cost) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: %w", ErrExists, err)
 	}
-	h, err := newHeader(secret, c)
-	if err != nil {
-		return err
-	}
-	key, err := secret.key(h)
-	if err != nil {
-		return err
-	}
-	return s.replace(h, key)
+	return s.replaceUnder(secret, c)
 }
 
 // Open opens a store. It returns fs.ErrNotExist where there is none, ErrInUse, ErrPermissions,
@@ -302,6 +294,11 @@ func (s *Store) changeSecret(secret Secret, c cost) error {
 	if s.broken != nil {
 		return s.broken
 	}
+	return s.replaceUnder(secret, c)
+}
+
+// replaceUnder writes the store anew under a secret.
+func (s *Store) replaceUnder(secret Secret, c cost) error {
 	h, err := newHeader(secret, c)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/peerrelay/peerrelay/client"
+	"github.com/peerrelay/peerrelay/internal/secretfile"
 )
 
 // inviteCommands are what an admin does with invites.
@@ -52,17 +53,17 @@ func (c *inviteCreateCommand) Run(ctx context.Context, con console) error {
 	if c.Agent {
 		kind = client.KindAgent
 	}
-	file, err := newSecretFile(c.Out)
+	file, err := secretfile.New(c.Out, "--out")
 	if err != nil {
 		return err
 	}
-	defer file.close()
+	defer file.Close()
 	return c.as(con, func(d *client.Device) error {
 		made, err := d.CreateInvite(ctx, client.NewInvite{Kind: kind, Admin: c.Admin, TTL: c.TTL})
 		if err != nil {
 			return err
 		}
-		if err := file.keep(made.Token); err != nil {
+		if err := file.Keep(made.Token); err != nil {
 			return err
 		}
 		said := shownInvite{Invite: made, Token: made.Token, File: c.Out}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/peerrelay/peerrelay/client"
+	"github.com/peerrelay/peerrelay/internal/secretfile"
 )
 
 // roomCommands are what a device does with rooms.
@@ -278,17 +279,17 @@ func (c *credentialCommand) Run(ctx context.Context, con console) error {
 	if c.TTL < time.Second || c.TTL%time.Second != 0 {
 		return usageError{"--ttl is whole seconds, at least one"}
 	}
-	file, err := newSecretFile(c.Out)
+	file, err := secretfile.New(c.Out, "--out")
 	if err != nil {
 		return err
 	}
-	defer file.close()
+	defer file.Close()
 	return c.as(con, func(d *client.Device) error {
 		made, err := d.MintCredential(ctx, c.Room, c.TTL)
 		if err != nil {
 			return err
 		}
-		if err := file.keep(made.Token); err != nil {
+		if err := file.Keep(made.Token); err != nil {
 			return err
 		}
 		said := shownCredential{Credential: made, Token: made.Token, File: c.Out}

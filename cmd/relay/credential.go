@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/peerrelay/peerrelay/api"
+	"github.com/peerrelay/peerrelay/internal/secretfile"
 )
 
 // CredentialCmd groups the commands on credentials.
@@ -41,25 +42,25 @@ func (c *CredentialMintCmd) Run(ctx context.Context, globals *Globals, con conso
 	if err != nil {
 		return err
 	}
-	file, err := newSecretFile(c.CredentialFile)
+	file, err := secretfile.New(c.CredentialFile, "--credential-file")
 	if err != nil {
 		return err
 	}
-	defer file.close()
+	defer file.Close()
 	var minted api.Credential
 	body := api.NewCredential{Kind: c.Kind, TTLSeconds: ttl}
 	if err := server.call(ctx, http.MethodPost, "/v1/participants/"+c.Participant+"/credentials", nil, body, &minted); err != nil {
 		return fmt.Errorf("mint the credential: %w", err)
 	}
-	kept := file.keep(minted.Credential)
+	kept := file.Keep(minted.Credential)
 	if kept != nil {
-		file.file = nil // then it has to be shown
+		file = new(secretfile.File) // then it has to be shown
 	}
 	return orError(kept, show(globals, con, minted, func(w io.Writer) {
 		fmt.Fprintf(w, "Participant %s has another credential, %s.\n", minted.ParticipantID, minted.CredentialID)
-		file.tell(w, minted.Credential, minted.ExpiresAt)
+		tellCredential(w, file, minted.Credential, minted.ExpiresAt)
 		next(w, globals, con, "credential revoke --credential-id "+minted.CredentialID)
-		fmt.Fprintf(w, "  %s\n", file.listen(con, server.relayURL(ctx)))
+		fmt.Fprintf(w, "  %s\n", listenCommand(con, file, server.relayURL(ctx)))
 	}))
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/peerrelay/peerrelay/api"
 	"github.com/peerrelay/peerrelay/internal/node"
+	"github.com/peerrelay/peerrelay/internal/secretfile"
 	"github.com/peerrelay/peerrelay/internal/testkit"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/schema"
@@ -154,7 +155,7 @@ func TestTheListenCommandLeadsToThisRelay(t *testing.T) {
 		{api.Status{Listen: "[2001:db8::1]:9000"}, "bin/peer listen --url 'ws://[2001:db8::1]:9000/v1/relay' --credential-file FILE "},
 		{api.Status{}, "bin/peer listen --credential-file FILE "},
 	} {
-		got := new(secretFile).listen(console{program: "bin/relay"}, listenURL(c.status))
+		got := listenCommand(console{program: "bin/relay"}, new(secretfile.File), listenURL(c.status))
 		require.True(t, strings.HasPrefix(got, c.want), "%s: %s", c.status.Listen, got)
 	}
 	base, err := url.Parse("https://relay.example/here")
@@ -162,9 +163,9 @@ func TestTheListenCommandLeadsToThisRelay(t *testing.T) {
 	require.Equal(t, "wss://relay.example/here/v1/relay", (&client{base: base, token: "x"}).relayURL(t.Context()))
 
 	t.Setenv("PEER_URL", "ws://127.0.0.1:9000/v1/relay")
-	got := new(secretFile).listen(console{program: "relay"}, "ws://127.0.0.1:9000/v1/relay")
+	got := listenCommand(console{program: "relay"}, new(secretfile.File), "ws://127.0.0.1:9000/v1/relay")
 	require.NotContains(t, got, "--url")
-	got = new(secretFile).listen(console{program: "relay"}, defaultRelayURL)
+	got = listenCommand(console{program: "relay"}, new(secretfile.File), defaultRelayURL)
 	require.Contains(t, got, "--url "+defaultRelayURL)
 }
 

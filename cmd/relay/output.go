@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/peerrelay/peerrelay/internal/secretfile"
 	"github.com/peerrelay/peerrelay/store"
 )
 
@@ -73,64 +72,18 @@ func quote(text string) string {
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// secretFile receives a credential: a new file that only its owner may read. It is made
-// before the credential is, so that one that cannot be kept is never minted.
-type secretFile struct {
-	file *os.File // nil: none was asked for
-	kept bool
-}
-
-func newSecretFile(path string) (*secretFile, error) {
-	if path == "" {
-		return new(secretFile), nil
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%s is there already and stays as it is: name another --credential-file, or remove it", path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make the credential file: %w", err)
-	}
-	return &secretFile{file: file}, nil
-}
-
-func (s *secretFile) keep(credential string) error {
-	if s.file == nil {
-		return nil
-	}
-	s.kept = true // in part at least: it is not removed
-	if _, err := s.file.WriteString(credential + "\n"); err != nil {
-		return fmt.Errorf("write the credential file: %w", err)
-	}
-	if err := s.file.Sync(); err != nil {
-		return fmt.Errorf("write the credential file: %w", err)
-	}
-	return nil
-}
-
-// close removes a file that received nothing.
-func (s *secretFile) close() {
-	if s.file == nil {
-		return
-	}
-	_ = s.file.Close()
-	if !s.kept {
-		_ = os.Remove(s.file.Name())
-	}
-}
-
-// tell prints the credential, or where it is.
-func (s *secretFile) tell(w io.Writer, credential string, expires time.Time) {
-	if s.file != nil {
-		fmt.Fprintf(w, "Its credential is in %s, valid until %s.\n", s.file.Name(), moment(expires))
+// tellCredential prints the credential, or where it is.
+func tellCredential(w io.Writer, file *secretfile.File, credential string, expires time.Time) {
+	if name := file.Name(); name != "" {
+		fmt.Fprintf(w, "Its credential is in %s, valid until %s.\n", name, moment(expires))
 		return
 	}
 	fmt.Fprintf(w, "Its credential, shown only now and valid until %s:\n\n  %s\n", moment(expires), credential)
 }
 
-// listen is the command that uses the credential. relayURL is empty where it is not
+// listenCommand is the command that uses the credential. relayURL is empty where it is not
 // known.
-func (s *secretFile) listen(con console, relayURL string) string {
+func listenCommand(con console, file *secretfile.File, relayURL string) string {
 	peer := "peer"
 	if folder, ours := strings.CutSuffix(con.program, "relay"); ours {
 		peer = folder + "peer"
@@ -139,8 +92,8 @@ func (s *secretFile) listen(con console, relayURL string) string {
 	if usual := orText(os.Getenv("PEER_URL"), defaultRelayURL); relayURL != "" && relayURL != usual {
 		peer += " --url " + quote(relayURL)
 	}
-	if s.file != nil {
-		return peer + " --credential-file " + quote(s.file.Name())
+	if name := file.Name(); name != "" {
+		return peer + " --credential-file " + quote(name)
 	}
 	return peer + " --credential-file FILE   # a file that holds the credential"
 }

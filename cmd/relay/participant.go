@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peerrelay/peerrelay/api"
+	"github.com/peerrelay/peerrelay/internal/secretfile"
 )
 
 // ParticipantCmd groups the commands on the participants of a room.
@@ -67,11 +68,11 @@ func (c *ParticipantAddCmd) Run(ctx context.Context, globals *Globals, con conso
 	if err != nil {
 		return err
 	}
-	file, err := newSecretFile(c.CredentialFile)
+	file, err := secretfile.New(c.CredentialFile, "--credential-file")
 	if err != nil {
 		return err
 	}
-	defer file.close()
+	defer file.Close()
 	var member api.Member
 	body := api.NewMember{Role: c.Role, DeviceID: c.Device, Kind: c.Kind, TTLSeconds: ttl}
 	if err := server.call(ctx, http.MethodPost, "/v1/rooms/"+c.Room+"/members", nil, body, &member); err != nil {
@@ -80,17 +81,17 @@ func (c *ParticipantAddCmd) Run(ctx context.Context, globals *Globals, con conso
 	if member.Warning != "" {
 		con.notef("warning: %s", member.Warning)
 	}
-	kept := file.keep(member.Credential)
+	kept := file.Keep(member.Credential)
 	if kept != nil {
-		file.file = nil // then it has to be shown
+		file = new(secretfile.File) // then it has to be shown
 	}
 	return orError(kept, show(globals, con, member, func(w io.Writer) {
 		fmt.Fprintf(w, "Participant %s (%s) is in the room.\n", member.ParticipantID, member.Role)
-		file.tell(w, member.Credential, member.ExpiresAt)
+		tellCredential(w, file, member.Credential, member.ExpiresAt)
 		next(w, globals, con,
 			"participant list --room "+member.RoomID,
 			"inbox --participant "+member.ParticipantID)
-		fmt.Fprintf(w, "  %s\n", file.listen(con, server.relayURL(ctx)))
+		fmt.Fprintf(w, "  %s\n", listenCommand(con, file, server.relayURL(ctx)))
 	}))
 }
 

@@ -109,6 +109,19 @@ func (b *bench) say(format string, values ...any) {
 	}
 }
 
+// repeat measures as often as was asked for and prints the result.
+func (b *bench) repeat(name, unit string, wanted *bar, once func() (sample, error)) error {
+	runs := make([]sample, 0, b.Runs)
+	for range b.Runs {
+		s, err := once()
+		if err != nil {
+			return err
+		}
+		runs = append(runs, s)
+	}
+	return b.finish(name, unit, runs, wanted)
+}
+
 // finish prints the result. That it measured is success, whatever it measured.
 func (b *bench) finish(name, unit string, runs []sample, wanted *bar) error {
 	return summarize(name, unit, runs, wanted, b.machine).write(b.con.out, b.JSON)

@@ -65,15 +65,7 @@ func (c *boardCommand) Run(ctx context.Context, con console) error {
 	if err := load.awaitResumed(ctx, c.Rooms*c.Members); err != nil {
 		return err
 	}
-	var runs []sample
-	for range c.Runs {
-		s, err := c.once(ctx, b, load, cards)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, s)
-	}
-	return b.finish("board", "events/s", runs, nil)
+	return b.repeat("board", "events/s", nil, func() (sample, error) { return c.once(ctx, b, load, cards) })
 }
 
 // card is where comments go.

@@ -35,29 +35,18 @@ func (c *commitsCommand) Run(ctx context.Context, con console) error {
 	if c.Racers < 2 || c.Racers > store.MaxCommitAdds || c.Rounds < 1 {
 		return usageError{fmt.Sprintf("--racers is 2 to %d, --rounds positive", store.MaxCommitAdds)}
 	}
-	b, err := newBench(c.settings, con)
+	b, err := openBench(ctx, c.settings, target{}, con)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	if _, err := b.start(ctx); err != nil {
-		return err
-	}
 	all := newCallers(b.relay.listen, c.Racers)
 	defer all.close()
 	group, err := newGroup(ctx, b, all)
 	if err != nil {
 		return err
 	}
-	var runs []sample
-	for range c.Runs {
-		s, err := c.once(ctx, b, group)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, s)
-	}
-	return b.finish("commits", "commits/s", runs, nil)
+	return b.repeat("commits", "commits/s", nil, func() (sample, error) { return c.once(ctx, b, group) })
 }
 
 // group is an MLS room whose members are devices, each with a caller of its own.

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -153,14 +154,11 @@ func (c *deviceCalls) measure(ctx context.Context, con console, name, unit strin
 	if c.Workers < 1 {
 		return usageError{"--workers is positive"}
 	}
-	b, err := newBench(c.settings, con)
+	b, err := openBench(ctx, c.settings, target{}, con)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	if _, err := b.start(ctx); err != nil {
-		return err
-	}
 	all := newCallers(b.relay.listen, c.Workers*addressesOfOne)
 	defer all.close()
 	do, err := prepare(b, all)
@@ -168,12 +166,11 @@ func (c *deviceCalls) measure(ctx context.Context, con console, name, unit strin
 		return err
 	}
 	pieces := make([]int, c.Workers)
-	var runs []sample
-	for range c.Runs {
+	return b.repeat(name, unit, nil, func() (sample, error) {
 		var floor perSecondFloor
-		err := b.child(ctx, &floor, "floor-board", "--time", c.Time.String(), "--size", strconv.Itoa(256), "--writers", strconv.Itoa(c.Workers))
+		err := b.child(ctx, &floor, "floor-board", "--time", c.Time.String(), "--size", "256", "--writers", strconv.Itoa(c.Workers))
 		if err != nil {
-			return err
+			return sample{}, err
 		}
 		profiled := func() error { return nil }
 		done, err := b.inParallel(ctx, c.Workers, c.Time/4, c.Time, func(ctx context.Context, worker int) error {
@@ -181,16 +178,12 @@ func (c *deviceCalls) measure(ctx context.Context, con console, name, unit strin
 			pieces[worker]++
 			return do(ctx, worker, piece, all[worker*addressesOfOne+piece%addressesOfOne])
 		}, func() { profiled = b.profile(ctx) }, nil)
-		if err == nil {
-			err = profiled()
-		}
-		if err != nil {
-			return err
+		if err := errors.Join(err, profiled()); err != nil {
+			return sample{}, err
 		}
 		b.say("floor: %.0f commits/s; %.0f %s", floor.PerSecond, done.perSecond, unit)
-		runs = append(runs, newSample(done.perSecond, floor.PerSecond, done.more(name)))
-	}
-	return b.finish(name, unit, runs, nil)
+		return newSample(done.perSecond, floor.PerSecond, done.more(name)), nil
+	})
 }
 
 type enrollCommand struct{ deviceCalls }

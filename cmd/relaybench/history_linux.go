@@ -58,15 +58,7 @@ func (c *historyCommand) Run(ctx context.Context, con console) error {
 		return err
 	}
 	defer floor.close()
-	var runs []sample
-	for range c.Runs {
-		s, err := c.once(ctx, b, rooms, floor)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, s)
-	}
-	return b.finish("history", "pages/s", runs, nil)
+	return b.repeat("history", "pages/s", nil, func() (sample, error) { return c.once(ctx, b, rooms, floor) })
 }
 
 func (c *historyCommand) once(ctx context.Context, b *bench, rooms [][]member, floor *historyFloor) (sample, error) {

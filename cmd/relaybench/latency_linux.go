@@ -47,15 +47,7 @@ func (c *latencyCommand) Run(ctx context.Context, con console) error {
 	if err := load.awaitResumed(ctx, c.Members); err != nil {
 		return err
 	}
-	var runs []sample
-	for range c.Runs {
-		s, err := c.once(ctx, b, load)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, s)
-	}
-	return b.finish("latency", "ms send-to-deliver, p50", runs, &bar{value: 2, ofRatio: true, atMost: true})
+	return b.repeat("latency", "ms send-to-deliver, p50", &bar{value: 2, ofRatio: true, atMost: true}, func() (sample, error) { return c.once(ctx, b, load) })
 }
 
 func (c *latencyCommand) once(ctx context.Context, b *bench, load *traffic) (sample, error) {

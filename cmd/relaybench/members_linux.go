@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -27,14 +28,11 @@ func (c *membersCommand) Run(ctx context.Context, con console) error {
 	if c.Members < 1 || c.Members >= store.MaxParticipants {
 		return usageError{"--members is 1 to " + strconv.Itoa(store.MaxParticipants-1)}
 	}
-	b, err := newBench(c.settings, con)
+	b, err := openBench(ctx, c.settings, target{}, con)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	if _, err := b.start(ctx); err != nil {
-		return err
-	}
 	rooms, err := b.rooms(ctx, 1, c.Members)
 	if err != nil {
 		return err
@@ -54,15 +52,7 @@ func (c *membersCommand) Run(ctx context.Context, con console) error {
 	if err := load.awaitResumed(ctx, c.Members); err != nil {
 		return err
 	}
-	var runs []sample
-	for range c.Runs {
-		s, err := c.once(ctx, b, load, rooms[0][0].room, guest)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, s)
-	}
-	return b.finish("members", "changes/s", runs, nil)
+	return b.repeat("members", "changes/s", nil, func() (sample, error) { return c.once(ctx, b, load, rooms[0][0].room, guest) })
 }
 
 // localDevice makes an ACTIVE device, in a room of its own.
@@ -91,10 +81,7 @@ func (c *membersCommand) once(ctx context.Context, b *bench, load *traffic, room
 		changed, err = b.inParallel(ctx, 1, c.Time/4, c.Time, func(ctx context.Context, _ int) error {
 			return c.addAndRemove(ctx, b, room, guest)
 		}, func() { profiled = b.profile(ctx) }, nil)
-		if err == nil {
-			err = profiled()
-		}
-		return err
+		return errors.Join(err, profiled())
 	})
 	if err != nil {
 		return sample{}, err

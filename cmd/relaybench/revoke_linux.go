@@ -34,23 +34,12 @@ func (c *revokeCommand) Run(ctx context.Context, con console) error {
 	if c.Rooms < 1 || c.Rooms > maxSockets {
 		return usageError{fmt.Sprintf("--rooms is 1 to %d", maxSockets)}
 	}
-	b, err := newBench(c.settings, con)
+	b, err := openBench(ctx, c.settings, target{}, con)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	if _, err := b.start(ctx); err != nil {
-		return err
-	}
-	var runs []sample
-	for range c.Runs {
-		s, err := c.once(ctx, b)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, s)
-	}
-	return b.finish("revoke", "ms", runs, &bar{value: revokeBar, atMost: true})
+	return b.repeat("revoke", "ms", &bar{value: revokeBar, atMost: true}, func() (sample, error) { return c.once(ctx, b) })
 }
 
 func (c *revokeCommand) once(ctx context.Context, b *bench) (sample, error) {

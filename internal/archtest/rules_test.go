@@ -48,9 +48,10 @@ var layers = []layer{
 	{"internal/e2e", nil, "tests only"},
 	{"internal/archtest", nil, "looks at the module from outside"},
 	{"internal/doctest", nil, "looks at the module from outside"},
+	{"internal/secretfile", nil, "commands of clients and servers alike print secrets"},
 	{"internal/demo", []string{"client", "wire"}, "the demo is a client of a running relay"},
 
-	{"cmd/peer", []string{"client/...", "wire"}, "a client must not carry the server"},
+	{"cmd/peer", []string{"client/...", "internal/secretfile", "wire"}, "a client must not carry the server"},
 	{"cmd/...", []string{"..."}, "only cmd wires"},
 }
 
@@ -130,7 +131,7 @@ var folders = map[string]string{
 	"identity": "keys of devices: what is accepted, signed and compared",
 	"inbox":    "inboxes on JetStream",
 	"infra":    "embedded NATS, managed PostgreSQL",
-	"internal": "tests of the whole, fault injection, the demo",
+	"internal": "tests of the whole, fault injection, the demo, what commands share",
 	"mls":      "what the server reads of MLS messages",
 	"outbox":   "the server's own rows on their way into inboxes",
 	"queries":  "sqlc inputs",
