@@ -29,7 +29,7 @@ func TestAnnounceReachesEveryNode(t *testing.T) {
 	c.Removed, c.Credentials = []uuid.UUID{uuid.New()}, []uuid.UUID{uuid.New(), uuid.New()}
 	require.NoError(t, one.Announce(withTimeout(t, soon), c))
 	for _, r := range []*recorder{r1, r2, r3} {
-		require.Equal(t, []cluster.Change{c}, r.applied, "in force when Announce returns, and whole")
+		require.Equal(t, []cluster.Change{c}, r.changes(), "in force when Announce returns, and whole")
 	}
 	msg, err := watch.NextMsg(soon)
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestAnnounceReachesEveryNode(t *testing.T) {
 
 	frozen := cluster.Change{Tenant: uuid.New(), Frozen: true}
 	require.NoError(t, one.Announce(withTimeout(t, soon), frozen))
-	require.Equal(t, frozen, r3.applied[1])
+	require.Equal(t, frozen, r3.changes()[1])
 	msg, err = watch.NextMsg(soon)
 	require.NoError(t, err)
 	require.Equal(t, "control.tenant."+frozen.Tenant.String(), msg.Subject)
@@ -174,7 +174,7 @@ func TestAnnounceSplitsManyIDs(t *testing.T) {
 		want[id] = true
 	}
 	require.NoError(t, one.Announce(withTimeout(t, soon), c))
-	for _, part := range r2.applied {
+	for _, part := range r2.changes() {
 		for _, id := range part.Credentials {
 			delete(want, id)
 		}
@@ -203,7 +203,7 @@ func TestMalformedControlMessagesAreIgnored(t *testing.T) {
 	require.NoError(t, nc.Publish("control.x", []byte(good)))
 	require.NoError(t, nc.Publish("control."+room.String(), []byte(good)))
 	require.Eventually(t, func() bool { return r2.has(5) }, soon, 5*time.Millisecond)
-	require.Len(t, r2.applied, 1, "only the well-formed one")
+	require.Len(t, r2.changes(), 1, "only the well-formed one")
 	require.NoError(t, one.Announce(withTimeout(t, soon), change(6)), "and the node still listens")
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -125,6 +126,14 @@ func (r *recorder) peersLost() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.peers
+}
+
+// changes are those that were applied so far: one may be repeated after it was
+// acknowledged.
+func (r *recorder) changes() []cluster.Change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.applied)
 }
 
 func (r *recorder) has(version int64) bool {
