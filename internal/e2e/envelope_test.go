@@ -23,6 +23,7 @@ func room(t *testing.T, s *testkit.Relay, roles ...string) []testkit.Participant
 	for _, role := range roles {
 		all = append(all, s.Join(t, id, role))
 	}
+	s.Told(t, id)
 	return all
 }
 

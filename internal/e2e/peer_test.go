@@ -18,7 +18,7 @@ import (
 
 // patience bounds every wait of these tests; none of them measures time.
 const (
-	patience = 20 * time.Second
+	patience = time.Minute
 	poll     = 10 * time.Millisecond
 )
 

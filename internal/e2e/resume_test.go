@@ -105,6 +105,7 @@ func TestCursors(t *testing.T) {
 	t.Parallel()
 	s := unlimited(t)
 	who := room(t, s, "agent", "agent")
+	oldest := joined(t, s, who[1]) // that it joined is its first row
 	ids, _ := fill(connect(t, s, who[0]), who[1], 3)
 	at := streamID(t, ids[0])
 	for _, last := range []string{
@@ -126,7 +127,7 @@ func TestCursors(t *testing.T) {
 	} {
 		got := resumeOnce(t, s, who[1], gap)
 		require.True(t, got.resync, "cursor %s", gap)
-		require.Equal(t, ids[0], got.oldest)
+		require.Equal(t, oldest, got.oldest)
 		require.Len(t, got.rows, 3, "the retained rows follow")
 	}
 	p := connect(t, s, who[1])

@@ -22,6 +22,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/internal/node"
@@ -340,6 +341,21 @@ func (s *Relay) Join(t testing.TB, room, role string) Participant {
 	}
 	s.Call(t, http.MethodPost, "/v1/rooms/"+room+"/members", map[string]string{"role": role}, &answer)
 	return Participant{Room: room, ID: answer.ParticipantID, Credential: answer.Credential, CredentialID: answer.CredentialID}
+}
+
+// Told waits until the room events of everything done so far are in the inboxes, so that
+// none comes between what a test does next. The relay must have its database's URL: an
+// edge has none.
+func (s *Relay) Told(t testing.TB, room string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.cfg.DatabaseURL)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	require.Eventually(t, func() bool {
+		var waiting bool
+		err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM outbox WHERE room_id = $1)", room).Scan(&waiting)
+		return err == nil && !waiting
+	}, patience, 2*time.Millisecond, "room events were not written")
 }
 
 // TryJoin is Join for a participant that may be refused.
