@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jonboulle/clockwork"
+
+	"github.com/peerrelay/peerrelay/client/keystore"
 	"github.com/peerrelay/peerrelay/identity"
 )
 
@@ -38,6 +41,11 @@ type DeviceOptions struct {
 	Timeout time.Duration
 	// TLS is used for https addresses; nil means the system's roots.
 	TLS *tls.Config
+	// Secret opens the device's key store; the zero value means the key file in its folder,
+	// which EnrollDevice makes.
+	Secret keystore.Secret
+	// Clock is that of pauses, repairs and time stamps; nil means the system's.
+	Clock clockwork.Clock
 }
 
 // Device is a device that has enrolled: its keys, which it keeps in a folder, and what it
@@ -52,6 +60,9 @@ type Device struct {
 	keys keyPair
 	api  *caller
 	http DeviceOptions
+
+	store *keystore.Store
+	clock clockwork.Clock
 
 	signing chan struct{} // holds one value while nobody signs in
 	access  accessToken   // guarded by signing
