@@ -408,3 +408,30 @@ func TestCostsThatAreRefused(t *testing.T) {
 	require.NoError(t, keystore.CheckCost(keystore.Cost{Passes: 2, Memory: 19 << 10, Threads: 1}))
 	require.NoError(t, keystore.CheckCost(keystore.Cost{Passes: 4, Memory: 512 << 10, Threads: 16}))
 }
+
+func TestEachOpeningHasANumberOfItsOwn(t *testing.T) {
+	path, secret := filepath.Join(t.TempDir(), "keys"), keyFile(t)
+	opening := func(s *keystore.Store) (number [16]byte) {
+		t.Helper()
+		require.NoError(t, s.Update(func(tx *keystore.Tx) error {
+			number = tx.Opening()
+			return tx.Put(keystore.Device, "key", number[:])
+		}))
+		require.NoError(t, s.View(func(tx *keystore.Tx) error {
+			require.Equal(t, number, tx.Opening(), "the same as long as it is open")
+			return nil
+		}))
+		return number
+	}
+	s, err := keystore.Create(path, secret)
+	require.NoError(t, err)
+	first := opening(s)
+	require.NoError(t, s.Close())
+	s, err = keystore.Open(path, secret)
+	require.NoError(t, err)
+	second := opening(s)
+	require.NoError(t, s.Close())
+	require.NotEqual(t, first, second)
+	require.NotEqual(t, [16]byte{}, first)
+	require.NotEqual(t, [16]byte{}, second)
+}

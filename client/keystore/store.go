@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ type Store struct {
 	disk  disk
 	lock  *os.File
 	slack int64
+	since [16]byte // see Tx.Opening
 
 	writing sync.Mutex // held by whoever changes something; guards the following fields
 	header  *header    // of the present file
@@ -64,7 +66,9 @@ func prepare(path string, with settings) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{path: path, disk: with.disk, lock: held, slack: with.limits.slack, state: newState(with.limits)}, nil
+	s := &Store{path: path, disk: with.disk, lock: held, slack: with.limits.slack, state: newState(with.limits)}
+	_, _ = rand.Read(s.since[:]) // never fails
+	return s, nil
 }
 
 func (s *Store) create(secret Secret, c cost) error {
@@ -223,7 +227,7 @@ func (s *Store) View(look func(tx *Tx) error) error {
 	if s.state == nil {
 		return ErrClosed
 	}
-	tx := &Tx{state: s.state}
+	tx := &Tx{state: s.state, opening: s.since}
 	defer func() { tx.state = nil }()
 	return look(tx)
 }
@@ -239,7 +243,7 @@ func (s *Store) Update(change func(tx *Tx) error) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	tx := &Tx{state: s.state, writable: true, changed: map[ref][]byte{}, forgotten: map[string]bool{}, seen: map[string][]seenID{}}
+	tx := &Tx{state: s.state, opening: s.since, writable: true, changed: map[ref][]byte{}, forgotten: map[string]bool{}, seen: map[string][]seenID{}}
 	defer func() { tx.state = nil }()
 	if err := change(tx); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 // it was given to returns, in that function's goroutine; after that its methods panic.
 type Tx struct {
 	state    *state
+	opening  [16]byte
 	writable bool
 
 	// What an Update has changed so far.
@@ -27,6 +28,10 @@ func (tx *Tx) now() *state {
 	}
 	return tx.state
 }
+
+// Opening is a random number that Create or Open drew: what was saved with another one was
+// saved before the store was opened, maybe in a file that this one is an old copy of.
+func (tx *Tx) Opening() [16]byte { return tx.opening }
 
 func (tx *Tx) get(r ref) ([]byte, bool) {
 	if value, ok := tx.changed[r]; ok {
