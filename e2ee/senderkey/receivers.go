@@ -286,6 +286,16 @@ func openWith(key [seal.KeySize]byte, iteration uint32, m *Message) ([]byte, err
 	return seal.Open(key, m.Nonce, m.CT[prefixSize:], bind(iteration, m.AAD))
 }
 
+// Holder is who gave the key of a kid, "" where nobody did.
+func (r *Receivers) Holder(kid KID) string {
+	for id, p := range r.peers {
+		if p.byKID(kid) != nil {
+			return id
+		}
+	}
+	return ""
+}
+
 // Forget drops all keys of a participant that left for good: participant ids do not come
 // back. Of one that stays, messages would be opened a second time.
 func (r *Receivers) Forget(participant string) { delete(r.peers, participant) }

@@ -443,3 +443,14 @@ func TestGenerationsOfOneGenGoTogether(t *testing.T) {
 	accept(t, &r, "alice", distribute(t, newSender(t, 2, 100, "bob"), "bob"))
 	reload(t, &r)
 }
+
+func TestHolder(t *testing.T) {
+	t.Parallel()
+	var r senderkey.Receivers
+	require.Empty(t, r.Holder(kidOf(1)))
+	accept(t, &r, "bob", distribute(t, newSender(t, 3, 1, "carol"), "carol"))
+	accept(t, &r, "alice", senderkey.Distribution{Gen: 1})
+	require.Equal(t, "bob", r.Holder(kidOf(1)))
+	require.Empty(t, r.Holder(kidOf(2)))
+	require.Empty(t, r.Holder(senderkey.KID{}), "a peer that has none holds none")
+}

@@ -111,6 +111,20 @@ func (r *Repair) Due(now time.Time) ([]Request, error) {
 	return requests, nil
 }
 
+// Asked reports whether a verified message named the key and it was asked for.
+func (r *Repair) Asked(key Key) bool { return r.find(key) != nil }
+
+// Waits reports whether the key of a failed message was asked for less than RepairCooldown ago,
+// and no answer has come: the message may open yet, also after the last attempt.
+func (r *Repair) Waits(failed error, now time.Time) bool {
+	var stale *StaleError
+	if !errors.As(failed, &stale) {
+		return false
+	}
+	known := r.find(stale.key)
+	return known != nil && known.verdict == asking && now.Sub(known.last) < RepairCooldown
+}
+
 // Next is when something is due; false where nothing will be.
 func (r *Repair) Next() (at time.Time, ok bool) {
 	for _, known := range r.keys {

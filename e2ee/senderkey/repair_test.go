@@ -270,3 +270,29 @@ func TestRepairBringsTheKey(t *testing.T) {
 	}
 	opens(t, &r, send(t, o.Present(), "alice"))
 }
+
+// The third answer may still come when no further request may be made.
+func TestWhoAskedWaits(t *testing.T) {
+	t.Parallel()
+	var repair senderkey.Repair
+	stale, key := staleOf(t, "alice", kidOf(1), 1), senderkey.Key{Sender: "alice", KID: kidOf(1), Gen: 1}
+	require.False(t, repair.Waits(stale, start), "nothing was asked")
+	require.False(t, repair.Asked(key))
+	last := start
+	for attempt := range senderkey.RepairAttempts {
+		last = start.Add(time.Duration(attempt) * senderkey.RepairCooldown)
+		_, err := repair.Ask(stale, last)
+		require.NoError(t, err)
+	}
+	_, err := repair.Ask(stale, last.Add(time.Second))
+	require.ErrorIs(t, err, senderkey.ErrGivenUp)
+	reload(t, &repair)
+	require.True(t, repair.Asked(key))
+	require.False(t, repair.Asked(senderkey.Key{Sender: "bob", KID: kidOf(1), Gen: 1}))
+	require.True(t, repair.Waits(stale, last.Add(senderkey.RepairCooldown-time.Millisecond)))
+	require.False(t, repair.Waits(stale, last.Add(senderkey.RepairCooldown)))
+	require.False(t, repair.Waits(errors.New("another"), last))
+	require.False(t, repair.Waits(staleOf(t, "alice", kidOf(2), 1), last))
+	repair.Unavailable("alice", senderkey.KeyUnavailable{KID: kidOf(1), Gen: 1})
+	require.False(t, repair.Waits(stale, last))
+}
