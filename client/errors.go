@@ -143,13 +143,17 @@ func Retryable(err error) bool {
 	return !unverified && !errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// NackError is the relay's refusal of one envelope.
+// NackError is the relay's refusal of one envelope. errors.Is finds a *wire.Error of the same
+// code in it.
 type NackError struct {
 	ID     string // the envelope's id; empty when the relay could not read one
 	Reason wire.Code
 }
 
 func (e *NackError) Error() string { return fmt.Sprintf("envelope %q was refused: %s", e.ID, e.Reason) }
+
+// Unwrap returns the wire's code, for errors.Is.
+func (e *NackError) Unwrap() error { return &wire.Error{Code: e.Reason} }
 
 // closeError turns an error that carries a close frame into a *CloseError.
 func closeError(err error) error {

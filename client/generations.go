@@ -31,14 +31,29 @@ func AllocateGeneration(ctx context.Context, relay, credential, session string, 
 		return made, err
 	}
 	defer caller.http.CloseIdleConnections()
-	body := map[string]string{
+	r := newGeneration(kid, sessionKey, &made)
+	r.path = "/v1/sessions/" + session + r.path
+	return made, allocated(&made, caller.call(ctx, credential, r))
+}
+
+// allocateGeneration is AllocateGeneration for the participant that this device is in a room.
+func (d *Device) allocateGeneration(ctx context.Context, room string, kid [16]byte, sessionKey []byte) (Generation, error) {
+	var made Generation
+	r := newGeneration(kid, sessionKey, &made)
+	return made, allocated(&made, d.inSession(ctx, room, r.path, r))
+}
+
+// newGeneration is the request below a room's address.
+func newGeneration(kid [16]byte, sessionKey []byte, made *Generation) request {
+	return request{method: http.MethodPost, path: "/sender-generations", answer: made, body: map[string]string{
 		"kid":         base64.RawURLEncoding.EncodeToString(kid[:]),
 		"session_key": base64.StdEncoding.EncodeToString(sessionKey),
-	}
-	path := "/v1/sessions/" + session + "/sender-generations"
-	err = caller.call(ctx, credential, request{method: http.MethodPost, path: path, body: body, answer: &made})
+	}}
+}
+
+func allocated(made *Generation, err error) error {
 	if err == nil && made.Gen == 0 {
 		err = errAnswer
 	}
-	return made, step("allocate a generation", err)
+	return step("allocate a generation", err)
 }

@@ -3,8 +3,15 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
+	"github.com/jonboulle/clockwork"
+	"golang.org/x/time/rate"
+
+	"github.com/peerrelay/peerrelay/client/encryption"
+	"github.com/peerrelay/peerrelay/client/keystore"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -34,9 +41,9 @@ type File struct {
 
 // Draft is what Send sends: a text or a file, or both.
 type Draft struct {
-	Text  string
-	File  *File  // up to content.MaxFile bytes
-	To    string // a participant, for a private message; empty: everybody else in the room
+	Text string
+	File *File  // up to content.MaxFile bytes
+	To   string // a participant, for a private message; empty: everybody else in the room
 	// Expires makes the message a notice, an alert of an agent to the whole room that is good
 	// until then.
 	Expires time.Time
@@ -99,48 +106,127 @@ type Gap struct {
 
 // Session is this device in one room: it encrypts what it sends and shows what it could
 // decrypt. Its methods may be called from several goroutines at once, but only one Poll or
-// Listen at a time.
-type Session struct{}
+// Listen at a time (ErrReading).
+//
+// All state is in the device's key store. What was received is saved with the keys it used up
+// and the cursor in one step, and stays there until it was taken; what is sent is saved with
+// its keys before the first byte leaves, and stays there until its verdict is known. So a
+// program that is killed at any point neither loses a message nor shows one that was taken.
+type Session struct {
+	device *Device
+	id     string // the room's
+	self   string // participant
+	scheme string
+	store  *keystore.Store
+	clock  clockwork.Clock
+	cipher encryption.Encryption
+	link   *link
+	login  *login
 
-// OpenSession opens this device's participant in a room. It asks the relay who is in the
-// room, where it answers; without an answer, what is stored of the room serves.
-func (d *Device) OpenSession(ctx context.Context, room string) (*Session, error) { panic("contract") }
+	sending chan struct{} // holds one value while nobody seals and sends
+	pace    *rate.Limiter // guarded by sending
+	tried   tried         // guarded by sending
+	reading chan struct{} // holds one value while nobody reads
+	wake    chan struct{} // there is something to send
 
-// Room is the room's id.
-func (s *Session) Room() string { panic("contract") }
-
-// Participant is who this device is in the room.
-func (s *Session) Participant() string { panic("contract") }
-
-// Members are everybody in the room, this participant too, as last known.
-func (s *Session) Members() []Participant { panic("contract") }
-
-// Scheme is how the room is encrypted.
-func (s *Session) Scheme() string { panic("contract") }
-
-// Send encrypts a draft, saves it, sends it, and returns when it is stored for everybody it is
-// for. Errors: *NackError (errors.Is finds the *wire.Error of its code), ErrRemovalPending,
-// ErrNoVerdict, ErrNotMember, encryption.ErrNotActivated, content.ErrTooLarge.
-func (s *Session) Send(ctx context.Context, draft Draft) (Sent, error) { panic("contract") }
-
-// Pending are the ids of envelopes whose verdict is not known: they go out again, as they are,
-// with the next connection of Poll, Listen or Send.
-func (s *Session) Pending() []string { panic("contract") }
-
-// Forget drops an envelope that is Pending.
-func (s *Session) Forget(id string) error { panic("contract") }
-
-// Poll reads what the inbox has after the cursor, up to limit rows (at most 100; 0: 100), hands
-// it over, and returns whether more waits. Items that were saved before and not taken, as the
-// program was killed, come first. An item counts as taken when take returns nil; an error ends
-// the Poll, and the item comes again.
-func (s *Session) Poll(ctx context.Context, limit int, take func(Item) error) (more bool, err error) {
-	panic("contract")
+	mu       sync.Mutex // guards the following fields
+	known    Room
+	sealable encryption.Room              // of known
+	changed  map[string]error             // members whose keys are not accepted, by participant
+	former   map[string]encryption.Member // who is not in the room any more
+	stale    bool                         // known is to be looked up again
+	prepared bool                         // Prepare was called since the store was opened
+	paused   time.Time                    // an MLS removal is pending until then
+	refill   bool                         // prekeys are to be published
 }
 
-// Listen is Poll that goes on: it follows the inbox and connects again when the connection is
-// lost, until ctx ends (nil) or there is no point in trying.
-func (s *Session) Listen(ctx context.Context, take func(Item) error) error { panic("contract") }
+// ErrReading says that another Poll or Listen of the session is running.
+var ErrReading = errors.New("the session is being read already")
 
-// Close ends the session. What waits stays saved.
-func (s *Session) Close() error { panic("contract") }
+// The relay allows 20 envelopes a second, and as many at once, over all connections of a
+// participant (wire.EnvelopesPerSecond): this side stays below.
+const (
+	pacePerSecond = 18
+	paceBurst     = 12
+)
+
+// verdictTimeout is how long the verdicts of a batch may take.
+const verdictTimeout = 30 * time.Second
+
+// OpenSession opens this device's participant in a room. It asks the relay who is in the
+// room; without an answer, what is stored of the room serves. It returns encryption.ErrScheme
+// for rooms of schemes none and mls.
+func (d *Device) OpenSession(ctx context.Context, room string) (*Session, error) {
+	if err := checkIDs(room); err != nil {
+		return nil, fmt.Errorf("room %q: %w", room, err)
+	}
+	s := &Session{
+		device: d, id: room, store: d.store, clock: d.clock,
+		login:   &login{device: d, room: room},
+		sending: make(chan struct{}, 1), reading: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		pace:   rate.NewLimiter(pacePerSecond, paceBurst),
+		former: make(map[string]encryption.Member),
+	}
+	s.link = newLink(s.login.dial, s.login.retryable, d.clock)
+	s.sending <- struct{}{}
+	s.reading <- struct{}{}
+	if err := s.lookUp(ctx); err != nil && !s.recall(err) {
+		return nil, fmt.Errorf("open the room: %w", err)
+	}
+	cipher, err := encryption.For(s.scheme)
+	if err != nil {
+		return nil, fmt.Errorf("open the room: it has the scheme %s: %w", s.scheme, err)
+	}
+	s.cipher = cipher
+	return s, nil
+}
+
+// Room is the room's id.
+func (s *Session) Room() string { return s.id }
+
+// Participant is who this device is in the room.
+func (s *Session) Participant() string { return s.self }
+
+// Scheme is how the room is encrypted.
+func (s *Session) Scheme() string { return s.scheme }
+
+// Members are everybody in the room, this participant too, as last known.
+func (s *Session) Members() []Participant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Participant(nil), s.known.Participants...)
+}
+
+// Close ends the session. What waits stays saved; the device stays open.
+func (s *Session) Close() error { return nil }
+
+// login opens the session's connections.
+type login struct {
+	device *Device
+	room   string
+
+	mu   sync.Mutex // guards the following field
+	used Credential // of the last connection
+}
+
+func (l *login) dial(ctx context.Context) (*Conn, error) {
+	credential, err := l.device.roomCredential(ctx, l.room)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.used = credential
+	l.mu.Unlock()
+	return l.device.Connect(ctx, credential)
+}
+
+// retryable is also true where the credential ended, and nothing else: the next connection
+// has another one.
+func (l *login) retryable(err error) bool {
+	if closed, ok := errors.AsType[*CloseError](err); ok && closed.Code == wire.CloseAuth {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.used.Token != "" && time.Until(l.used.ExpiresAt) < expiryMargin
+	}
+	return Retryable(err) && !errors.Is(err, ErrNotAdmitted)
+}

@@ -1,0 +1,61 @@
+package client
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/peerrelay/peerrelay/client/encryption"
+	"github.com/peerrelay/peerrelay/client/keystore"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// waiting is an envelope in the bucket Outbox: saved with the keys that sealed it, before
+// its first byte leaves, until its verdict is known.
+type waiting struct {
+	ID       string    `json:"id"`
+	To       string    `json:"to"`
+	Kind     wire.Kind `json:"kind"`
+	Gen      uint64    `json:"gen"`
+	Seq      uint64    `json:"seq"`
+	Envelope []byte    `json:"envelope"`
+}
+
+// waitingKey orders a room's envelopes by their seq.
+func waitingKey(room string, seq uint64) string { return fmt.Sprintf("%s/%016x", room, seq) }
+
+// enqueue saves envelopes that are to be sent.
+func enqueue(tx *keystore.Tx, room string, sealed []encryption.Sealed) error {
+	for _, e := range sealed {
+		text, err := json.Marshal(waiting{ID: e.ID, To: e.To, Kind: e.Kind, Gen: e.Gen, Seq: e.Seq, Envelope: e.Raw})
+		if err != nil {
+			return err
+		}
+		if err := tx.Put(keystore.Outbox, waitingKey(room, e.Seq), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enqueued are a room's envelopes that wait, in the order of their seq.
+func enqueued(tx *keystore.Tx, room string) ([]waiting, error) {
+	var all []waiting
+	for _, text := range tx.All(keystore.Outbox, room+"/") {
+		var w waiting
+		if err := json.Unmarshal(text, &w); err != nil {
+			return nil, fmt.Errorf("%w: an envelope that waits", encryption.ErrState)
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+func (w *waiting) sealed() encryption.Sealed {
+	return encryption.Sealed{ID: w.ID, To: w.To, Kind: w.Kind, Gen: w.Gen, Seq: w.Seq, Raw: w.Envelope}
+}
+
+// content reports whether it is what somebody wrote, and not an exchange of keys.
+func (w *waiting) content() bool {
+	return w.Kind == wire.KindMessage || w.Kind == wire.KindNotice || w.Kind == wire.KindControl
+}

@@ -1,0 +1,277 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/peerrelay/peerrelay/client/encryption"
+	"github.com/peerrelay/peerrelay/client/keystore"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// flush sends what waits in a room's outbox, in the order of seq. Whoever runs one holds
+// Session.sending.
+type flush struct {
+	session *Session
+	own     map[string]bool // ids that somebody waits for; the others are of before
+
+	queued  map[string]bool // of own
+	refused error           // the first refusal of own that stands
+	again   bool            // the drafts of own may be sealed anew
+}
+
+func (f *flush) complete() bool { return len(f.queued) == len(f.own) }
+
+// run sends everything once, over the connection that there is or one of its own.
+func (f *flush) run(ctx context.Context) error {
+	all, err := f.waiting()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	return f.session.link.with(ctx, func(conn *Conn) error { return f.over(ctx, conn) })
+}
+
+func (f *flush) waiting() (all []waiting, err error) {
+	err = f.session.store.View(func(tx *keystore.Tx) error {
+		all, err = enqueued(tx, f.session.id)
+		return err
+	})
+	return all, err
+}
+
+// over sends what was not sent on this connection yet: the same bytes again would be a
+// regression of their seq, which closes it.
+func (f *flush) over(ctx context.Context, conn *Conn) error {
+	for f.refused == nil {
+		all, err := f.waiting()
+		if err != nil {
+			return err
+		}
+		batch := f.session.tried.next(conn, all)
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := f.session.paced(ctx, len(batch)); err != nil {
+			return err
+		}
+		if err := f.send(ctx, conn, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *flush) send(ctx context.Context, conn *Conn, batch []waiting) error {
+	out := make([]Outgoing, 0, len(batch))
+	for i := range batch {
+		out = append(out, Outgoing{Envelope: batch[i].Envelope})
+	}
+	ctx, cancel := context.WithTimeout(ctx, verdictTimeout)
+	defer cancel()
+	verdicts, err := conn.SendAll(ctx, out)
+	limited, settleErr := f.settle(conn, batch, verdicts)
+	if _, nacked := errors.AsType[*NackError](err); nacked {
+		err = nil // settled
+	}
+	if err = errors.Join(err, settleErr); err != nil || !limited {
+		return err
+	}
+	return f.session.sleep(ctx, resendPause)
+}
+
+// settle saves what became of envelopes.
+func (f *flush) settle(conn *Conn, batch []waiting, verdicts map[string]Verdict) (limited bool, err error) {
+	s := f.session
+	room := s.snapshot()
+	err = s.store.Update(func(tx *keystore.Tx) error {
+		limited = false
+		for i := range batch {
+			w := &batch[i]
+			verdict, known := verdicts[w.ID]
+			switch {
+			case !known:
+			case verdict.Reason == wire.RateLimited: // before its seq was looked at
+				limited = true
+			case verdict.Reason == "":
+				if f.own[w.ID] {
+					f.queued[w.ID] = true
+				}
+				if err := tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq)); err != nil {
+					return err
+				}
+			default:
+				sealed := w.sealed()
+				again, err := s.cipher.Refused(tx, room, &sealed, verdict.Reason)
+				if err != nil {
+					return err
+				}
+				if err := f.refuse(tx, w, verdict, again); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil && limited {
+		s.tried.forgetLimited(conn, batch, verdicts)
+	}
+	return limited, err
+}
+
+// refuse takes the relay's refusal of one envelope. What it could not store now is kept; but a
+// notice, which may not be sent again (RELAY: "a sender must not resend it").
+func (f *flush) refuse(tx *keystore.Tx, w *waiting, verdict Verdict, again bool) error {
+	s := f.session
+	kept := (verdict.Reason == wire.Unavailable || verdict.Reason == wire.Partial) && w.Kind != wire.KindNotice
+	if verdict.Reason == wire.MLSRemovalPending {
+		s.mu.Lock()
+		s.paused = s.clock.Now().Add(removalPause)
+		s.mu.Unlock()
+	}
+	if verdict.Reason == wire.NotAMember {
+		s.outdate()
+	}
+	if !kept {
+		if err := tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq)); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !f.own[w.ID]:
+		if kept || !w.content() {
+			return nil
+		}
+		return saveItem(tx, s.id, &savedItem{Failure: newFailure(w.ID, s.self, "", verdict.Err())})
+	case verdict.Reason == wire.NotAMember && !w.content():
+		f.queued[w.ID] = true // a key for somebody who has left: nobody waits for it
+	case f.refused == nil:
+		f.refused, f.again = verdict.Err(), again
+	}
+	return nil
+}
+
+// paced waits until n envelopes may be sent.
+func (s *Session) paced(ctx context.Context, n int) error {
+	now := s.clock.Now()
+	return s.sleep(ctx, max(s.pace.ReserveN(now, n).DelayFrom(now), 0))
+}
+
+// tried remembers which envelopes were sent on the connection that was used last.
+type tried struct {
+	conn *Conn
+	ids  map[string]bool
+}
+
+// next returns the envelopes to send next, and notes them.
+func (t *tried) next(conn *Conn, all []waiting) []waiting {
+	if t.conn != conn {
+		t.conn, t.ids = conn, make(map[string]bool)
+	}
+	var batch []waiting
+	for i := range all {
+		if t.ids[all[i].ID] {
+			continue
+		}
+		t.ids[all[i].ID] = true
+		if batch = append(batch, all[i]); len(batch) == paceBurst {
+			break
+		}
+	}
+	return batch
+}
+
+// forgetLimited takes back those at the end of a batch that the relay was too busy for: behind
+// what it took, the same seq again would be a regression.
+func (t *tried) forgetLimited(conn *Conn, batch []waiting, verdicts map[string]Verdict) {
+	for i := len(batch) - 1; i >= 0 && t.conn == conn; i-- {
+		if verdicts[batch[i].ID].Reason != wire.RateLimited {
+			return
+		}
+		delete(t.ids, batch[i].ID)
+	}
+}
+
+// maintain sends what waits, whenever there is something, until ctx ends.
+func (s *Session) maintain(ctx context.Context) error {
+	for {
+		next, err := s.due(ctx)
+		if err == nil {
+			err = s.flushAll(ctx)
+		}
+		if err != nil && (!s.login.retryable(err) || ctx.Err() != nil) {
+			return err
+		}
+		pause := maxIdle
+		if !next.IsZero() {
+			pause = min(max(next.Sub(s.clock.Now()), 0), maxIdle)
+		}
+		if err != nil {
+			pause = max(pause, resendPause)
+		}
+		timer := s.clock.NewTimer(pause)
+		select {
+		case <-s.wake:
+			timer.Stop()
+		case <-timer.Chan():
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// maxIdle is how long maintain sleeps when nothing is due.
+const maxIdle = time.Hour
+
+// flushAll sends what waits, for nobody in particular.
+func (s *Session) flushAll(ctx context.Context) error {
+	if err := acquire(ctx, s.sending); err != nil {
+		return err
+	}
+	defer release(s.sending)
+	return (&flush{session: s, queued: make(map[string]bool)}).run(ctx)
+}
+
+// due does what time or a repair asks for, and says when to come back.
+func (s *Session) due(ctx context.Context) (next time.Time, err error) {
+	room := s.snapshot()
+	refill := s.takeRefill()
+	if refill {
+		if err := s.device.RefillPrekeys(ctx); err != nil {
+			s.setRefill()
+			return next, err
+		}
+	}
+	again, err := s.dueNow(room, &next)
+	if err != nil || !again {
+		return next, err
+	}
+	if err := acquire(ctx, s.sending); err != nil {
+		return next, err
+	}
+	defer release(s.sending)
+	if room, err = s.current(ctx); err != nil {
+		return next, err
+	}
+	if err := s.prepare(ctx, room, true); err != nil {
+		return next, err
+	}
+	_, err = s.dueNow(room, &next)
+	return next, err
+}
+
+func (s *Session) dueNow(room *encryption.Room, next *time.Time) (prepare bool, err error) {
+	err = s.store.Update(func(tx *keystore.Tx) error {
+		due, err := s.cipher.Due(tx, room, s.clock.Now())
+		if err != nil {
+			return err
+		}
+		*next, prepare = due.Next, due.Prepare
+		if err := enqueue(tx, s.id, due.Send); err != nil || !due.Retry {
+			return err
+		}
+		return s.retryPending(tx, room)
+	})
+	return prepare, err
+}

@@ -1,0 +1,476 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/peerrelay/peerrelay/client/encryption"
+	"github.com/peerrelay/peerrelay/client/keystore"
+	"github.com/peerrelay/peerrelay/e2ee/signed"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// Poll reads what the inbox has after the cursor, up to limit rows (at most 100; 0: 100), hands
+// it over, and returns whether more waits. Items that were saved before and not taken, as the
+// program was killed, come first. An item counts as taken when take returns nil; an error ends
+// the Poll and is returned, and the item comes again.
+func (s *Session) Poll(ctx context.Context, limit int, take func(Item) error) (more bool, err error) {
+	if err := s.startReading(); err != nil {
+		return false, err
+	}
+	defer release(s.reading)
+	if limit <= 0 || limit > pollRows {
+		limit = pollRows
+	}
+	if err := s.handOver(take); err != nil {
+		return false, err
+	}
+	cursor, err := s.cursor()
+	if err != nil {
+		return false, err
+	}
+	err = s.link.with(ctx, func(conn *Conn) error {
+		more, err = conn.page(ctx, cursor, limit, s.gap, func(batch []row) error { return s.rows(ctx, batch, take) })
+		return err
+	})
+	if err == nil {
+		err = s.handOver(take)
+	}
+	if err == nil {
+		_, err = s.due(ctx)
+	}
+	if err == nil {
+		err = s.flushAll(ctx)
+	}
+	if err == nil { // what is due may have failed an envelope for good
+		err = s.handOver(take)
+	}
+	return more, taken(err, "poll")
+}
+
+// Listen is Poll that goes on: it follows the inbox and connects again when the connection is
+// lost, until ctx ends (nil) or there is no point in trying.
+func (s *Session) Listen(ctx context.Context, take func(Item) error) error {
+	return s.ListenWith(ctx, ListenOptions{}, take)
+}
+
+// ListenOptions are told how it goes. Nil members are not.
+type ListenOptions struct {
+	CaughtUp func()                               // everything that was retained has been handed over
+	Lost     func(err error, pause time.Duration) // the connection; the next attempt follows after the pause
+}
+
+// ListenWith is Listen, and tells how it goes.
+func (s *Session) ListenWith(ctx context.Context, options ListenOptions, take func(Item) error) error {
+	if err := s.startReading(); err != nil {
+		return err
+	}
+	defer release(s.reading)
+	if err := s.handOver(take); err != nil {
+		return taken(err, "listen")
+	}
+	err := s.link.run(ctx, func(ctx context.Context, conn *Conn) error { return s.follow(ctx, conn, options, take) }, options.Lost)
+	return taken(err, "listen")
+}
+
+// follow reads and sends over one connection until it ends.
+func (s *Session) follow(ctx context.Context, conn *Conn, options ListenOptions, take func(Item) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		caughtUp := func() error {
+			if options.CaughtUp != nil {
+				options.CaughtUp()
+			}
+			return nil
+		}
+		cursor := func() string {
+			at, err := s.cursor()
+			if err != nil {
+				return "0" // the next row says why
+			}
+			return at
+		}
+		return conn.follow(ctx, cursor, s.gap, caughtUp, func(batch []row) error { return s.rows(ctx, batch, take) })
+	})
+	group.Go(func() error { return s.maintain(ctx) })
+	return group.Wait()
+}
+
+func (s *Session) startReading() error {
+	select {
+	case <-s.reading:
+		return nil
+	default:
+		return ErrReading
+	}
+}
+
+// takeError is what take returned: no connection mends it.
+type takeError struct{ cause error }
+
+func (e *takeError) Error() string { return e.cause.Error() }
+func (e *takeError) Unwrap() error { return e.cause }
+
+// taken returns take's own error as it is.
+func taken(err error, what string) error {
+	if own, ok := errors.AsType[*takeError](err); ok {
+		return own.cause
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// cursor is how far the inbox has been processed: "0" before the first row.
+func (s *Session) cursor() (at string, err error) {
+	err = s.store.View(func(tx *keystore.Tx) error {
+		if at = string(tx.Get(keystore.Cursors, s.id)); at == "" {
+			at = "0"
+		}
+		return nil
+	})
+	return at, err
+}
+
+// gap saves that rows were dropped before this device came to read them.
+func (s *Session) gap(oldest string) error {
+	return s.store.Update(func(tx *keystore.Tx) error {
+		return saveItem(tx, s.id, &savedItem{Gap: &Gap{Oldest: oldest}})
+	})
+}
+
+// rows processes rows together, saves what they brought and the cursor in one step, and hands
+// it over.
+func (s *Session) rows(ctx context.Context, batch []row, take func(Item) error) error {
+	for i := range batch {
+		if batch[i].frame.Type != wire.ServerDeliver {
+			continue
+		}
+		if claims, err := signed.Claimed(batch[i].frame.Envelope); err == nil {
+			if err := s.meet(ctx, claims.From); err != nil {
+				return err
+			}
+		}
+	}
+	var n news
+	err := s.store.Update(func(tx *keystore.Tx) error {
+		n = news{}
+		room := s.snapshot()
+		for i := range batch {
+			if err := s.row(tx, room, &batch[i].frame, &n); err != nil {
+				return err
+			}
+			if !batch[i].moves {
+				continue
+			}
+			if err := tx.Put(keystore.Cursors, s.id, []byte(batch[i].frame.StreamID)); err != nil {
+				return err
+			}
+		}
+		if n.retry {
+			return s.retryPending(tx, room)
+		}
+		return nil
+	})
+	if err != nil {
+		return final(err)
+	}
+	s.heard(&n)
+	return final(s.handOver(take))
+}
+
+// news is what rows mean beside what they brought.
+type news struct {
+	changed bool // the room
+	refill  bool // prekeys
+	retry   bool // envelopes whose key was missing may open now
+}
+
+// heard acts on news after they were saved.
+func (s *Session) heard(n *news) {
+	if n.changed {
+		s.outdate()
+	}
+	if n.refill {
+		s.setRefill()
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Session) setRefill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refill = true
+}
+
+func (s *Session) takeRefill() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	refill := s.refill
+	s.refill = false
+	return refill
+}
+
+// row processes one row of the inbox.
+func (s *Session) row(tx *keystore.Tx, room *encryption.Room, frame *wire.ServerFrame, n *news) error {
+	switch frame.Type {
+	case wire.ServerDeliver:
+		return s.envelope(tx, room, frame, n)
+	case wire.ServerRoomEvent:
+		return s.event(tx, room, frame, n)
+	case wire.ServerBoardUpdate:
+		fresh, err := tx.MarkSeen(s.id, "event/"+frame.EventID)
+		if err != nil || !fresh {
+			return err
+		}
+		return saveItem(tx, s.id, &savedItem{Board: &BoardHint{EventID: frame.EventID, CardID: frame.CardID, Revision: frame.Revision}})
+	default: // newer than this client
+		return nil
+	}
+}
+
+func (s *Session) event(tx *keystore.Tx, room *encryption.Room, frame *wire.ServerFrame, n *news) error {
+	event := frame.RoomEvent
+	if event == nil || event.RoomID != s.id {
+		return nil
+	}
+	fresh, err := tx.MarkSeen(s.id, "event/"+event.EventID)
+	if err != nil || !fresh {
+		return err
+	}
+	switch event.Event {
+	case wire.PrekeysLow:
+		n.refill = true
+		return nil
+	case wire.KeyPackagesLow:
+		return nil
+	default:
+	}
+	n.changed = true
+	if err := s.cipher.Event(tx, room, event); err != nil {
+		return err
+	}
+	return saveItem(tx, s.id, &savedItem{Event: event})
+}
+
+// arrived is an envelope that came, or whose key came later.
+type arrived struct {
+	StreamID string `json:"stream_id"`
+	Envelope []byte `json:"envelope"`
+}
+
+// envelope opens an envelope that was not seen yet.
+func (s *Session) envelope(tx *keystore.Tx, room *encryption.Room, frame *wire.ServerFrame, n *news) error {
+	a := &arrived{StreamID: frame.StreamID, Envelope: bytes.Clone(frame.Envelope)}
+	claims, err := signed.Claimed(a.Envelope)
+	if err != nil {
+		return s.fail(tx, a, &claims, err)
+	}
+	if claims.From == s.self || tx.Seen(s.id, seenID(&claims)) {
+		return nil
+	}
+	opened, err := s.open(tx, room, a, &claims)
+	if errors.Is(err, encryption.ErrPending) {
+		if opened != nil {
+			if err := enqueue(tx, s.id, opened.Send); err != nil {
+				return err
+			}
+		}
+		return s.savePending(tx, a, &claims)
+	}
+	if err != nil {
+		return s.fail(tx, a, &claims, err)
+	}
+	n.retry = n.retry || opened.Retry
+	return s.save(tx, a, &claims, opened)
+}
+
+// seenID is what an envelope is remembered by: nobody can use up another one's id.
+func seenID(c *signed.Claims) string { return c.From + "/" + c.ID }
+
+// open verifies and decrypts an envelope.
+func (s *Session) open(tx *keystore.Tx, room *encryption.Room, a *arrived, claims *signed.Claims) (*encryption.Opened, error) {
+	from, err, known := s.author(claims.From)
+	switch {
+	case !known:
+		return nil, ErrUnknownSender
+	case err != nil:
+		return nil, err
+	}
+	return s.cipher.Open(tx, room, &from, a.Envelope, s.clock.Now())
+}
+
+// save stores what an envelope brought.
+func (s *Session) save(tx *keystore.Tx, a *arrived, claims *signed.Claims, opened *encryption.Opened) error {
+	if _, err := tx.MarkSeen(s.id, seenID(claims)); err != nil {
+		return err
+	}
+	if err := enqueue(tx, s.id, opened.Send); err != nil || opened.Payload == nil {
+		return err
+	}
+	from, _, _ := s.author(claims.From)
+	m := &savedMessage{
+		ID: claims.ID, From: claims.From, Device: from.Device, Role: from.Role, To: claims.To, Kind: opened.Kind,
+		TS: opened.TS, Expires: opened.ExpiresAt, StreamID: a.StreamID, Payload: opened.Payload,
+	}
+	if c := chunk(opened.Payload); c != nil {
+		file, whole, err := s.saveChunk(tx, claims.From, c, opened.Payload)
+		if failed(err) {
+			return saveItem(tx, s.id, &savedItem{Failure: newFailure(claims.ID, claims.From, a.StreamID, err)})
+		}
+		if err != nil || !whole {
+			return err
+		}
+		m.Payload, m.File = nil, file
+	}
+	return saveItem(tx, s.id, &savedItem{Message: m})
+}
+
+// fail reports an envelope once. One that is authentic is never looked at again; of one that
+// is not only this row is, since its id may be another one's.
+func (s *Session) fail(tx *keystore.Tx, a *arrived, claims *signed.Claims, cause error) error {
+	if !failed(cause) {
+		return cause
+	}
+	mark := "row/" + a.StreamID
+	if errors.Is(cause, encryption.ErrLost) {
+		mark = seenID(claims)
+	}
+	fresh, err := tx.MarkSeen(s.id, mark)
+	if err != nil || !fresh {
+		return err
+	}
+	return saveItem(tx, s.id, &savedItem{Failure: newFailure(claims.ID, claims.From, a.StreamID, cause)})
+}
+
+// savePending keeps an authentic envelope whose key is asked for. The oldest ones give way.
+func (s *Session) savePending(tx *keystore.Tx, a *arrived, claims *signed.Claims) error {
+	if _, err := tx.MarkSeen(s.id, seenID(claims)); err != nil {
+		return err
+	}
+	var keys []string
+	var oldest arrived
+	for key, text := range tx.All(keystore.Messages, s.id+pendingPart) {
+		if len(keys) == 0 {
+			if err := stored(text, &oldest); err != nil {
+				return err
+			}
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) >= maxPending {
+		if err := tx.Delete(keystore.Messages, keys[0]); err != nil {
+			return err
+		}
+		lost, _ := signed.Claimed(oldest.Envelope)
+		failure := newFailure(lost.ID, lost.From, oldest.StreamID, fmt.Errorf("%w: too many wait for a key", encryption.ErrLost))
+		if err := saveItem(tx, s.id, &savedItem{Failure: failure}); err != nil {
+			return err
+		}
+	}
+	return put(tx, s.id, pendingPart, a)
+}
+
+// retryPending opens the envelopes whose key has come, and fails those whose key will not.
+func (s *Session) retryPending(tx *keystore.Tx, room *encryption.Room) error {
+	type kept struct {
+		key string
+		arrived
+	}
+	var all []kept
+	for key, text := range tx.All(keystore.Messages, s.id+pendingPart) {
+		k := kept{key: key}
+		if err := stored(text, &k.arrived); err != nil {
+			return err
+		}
+		all = append(all, k)
+	}
+	for i := range all {
+		if err := s.retry(tx, room, all[i].key, &all[i].arrived); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) retry(tx *keystore.Tx, room *encryption.Room, key string, a *arrived) error {
+	claims, err := signed.Claimed(a.Envelope)
+	if err != nil {
+		return err
+	}
+	opened, err := s.open(tx, room, a, &claims)
+	if errors.Is(err, encryption.ErrPending) {
+		if opened != nil {
+			return enqueue(tx, s.id, opened.Send)
+		}
+		return nil
+	}
+	if err != nil && !failed(err) {
+		return err
+	}
+	if deleted := tx.Delete(keystore.Messages, key); deleted != nil {
+		return deleted
+	}
+	if err != nil {
+		return saveItem(tx, s.id, &savedItem{Failure: newFailure(claims.ID, claims.From, a.StreamID, err)})
+	}
+	return s.save(tx, a, &claims, opened)
+}
+
+// handOver gives what is saved to take, in its order, and forgets what it took.
+func (s *Session) handOver(take func(Item) error) error {
+	for {
+		key, item, err := s.first()
+		if err != nil || key == "" {
+			return err
+		}
+		if err := take(item); err != nil {
+			return &takeError{err}
+		}
+		if err := s.drop(key); err != nil {
+			return err
+		}
+	}
+}
+
+// first is the item that was saved first.
+func (s *Session) first() (at string, item Item, err error) {
+	err = s.store.View(func(tx *keystore.Tx) error {
+		for key, text := range tx.All(keystore.Messages, s.id+itemPart) {
+			var saved savedItem
+			if err := stored(text, &saved); err != nil {
+				return err
+			}
+			at = key
+			item, err = s.item(tx, &saved)
+			return err
+		}
+		return nil
+	})
+	return at, item, err
+}
+
+// drop forgets an item that was taken, with the file that came with it.
+func (s *Session) drop(key string) error {
+	return s.store.Update(func(tx *keystore.Tx) error {
+		var saved savedItem
+		if err := stored(tx.Get(keystore.Messages, key), &saved); err != nil {
+			return err
+		}
+		if m := saved.Message; m != nil && m.File != "" {
+			if err := s.dropFile(tx, m.From, m.File); err != nil {
+				return err
+			}
+		}
+		return tx.Delete(keystore.Messages, key)
+	})
+}

@@ -1,0 +1,264 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/peerrelay/peerrelay/client/encryption"
+	"github.com/peerrelay/peerrelay/client/keystore"
+	"github.com/peerrelay/peerrelay/e2ee/ratchet"
+	"github.com/peerrelay/peerrelay/e2ee/signed"
+	"github.com/peerrelay/peerrelay/identity"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// maxFormer bounds how many former members are kept in memory.
+const maxFormer = 1024
+
+// roomKey is where what is known of a room is stored, in the bucket Rooms.
+func roomKey(room string) string { return room + "/room" }
+
+// lookUp asks the relay who is in the room, pins keys that are new, and stores the answer.
+func (s *Session) lookUp(ctx context.Context) error {
+	found, err := s.device.Room(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	if found.ParticipantID == "" { // an admin, who sees rooms it is not in
+		return fmt.Errorf("%w: this device is not in it", ErrNotMember)
+	}
+	text, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	return s.store.Update(func(tx *keystore.Tx) error {
+		if err := s.take(tx, &found); err != nil {
+			return err
+		}
+		return tx.Put(keystore.Rooms, roomKey(s.id), text)
+	})
+}
+
+// recall takes what is stored of the room where the relay could not answer.
+func (s *Session) recall(cause error) bool {
+	if !Retryable(cause) || errors.Is(cause, ErrNotMember) {
+		return false
+	}
+	var found Room
+	err := s.store.Update(func(tx *keystore.Tx) error {
+		text := tx.Get(keystore.Rooms, roomKey(s.id))
+		if text == nil {
+			return cause
+		}
+		if err := json.Unmarshal(text, &found); err != nil {
+			return err
+		}
+		return s.take(tx, &found)
+	})
+	if err != nil {
+		return false
+	}
+	s.outdate()
+	return true
+}
+
+// take makes a room the one that is known, unless a newer one is.
+func (s *Session) take(tx *keystore.Tx, found *Room) error {
+	if err := s.fits(found); err != nil {
+		return err
+	}
+	sealable, changed, err := s.members(tx, found)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known.RoomID != "" && found.Version < s.known.Version {
+		return nil
+	}
+	if s.known.RoomID == "" { // neither changes, so they are read without the lock
+		s.self, s.scheme = found.ParticipantID, found.Scheme
+	}
+	s.remember(sealable.Members)
+	s.known, s.sealable, s.changed, s.stale = *found, sealable, changed, false
+	return nil
+}
+
+// errRoom reports a relay that says something else of a room than before.
+var errRoom = errors.New("the relay says something else of this room than before")
+
+// fits checks what never changes of a room.
+func (s *Session) fits(found *Room) error {
+	if found.RoomID != s.id || found.Version < 0 || checkIDs(found.ParticipantID) != nil {
+		return errAnswer
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known.RoomID != "" && (found.ParticipantID != s.self || found.Scheme != s.scheme || found.Kind != s.known.Kind) {
+		return errRoom
+	}
+	return nil
+}
+
+// remember keeps the keys of those who were members: what they sent may still come.
+func (s *Session) remember(members []encryption.Member) {
+	for _, m := range s.sealable.Members {
+		if len(s.former) < maxFormer {
+			s.former[m.ID()] = m
+		}
+	}
+	for _, m := range members {
+		delete(s.former, m.ID())
+	}
+}
+
+// members are the others in the room whose keys are accepted. Those whose keys changed are
+// named; those without keys, which the operator made, can read nothing and are left out.
+func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[string]error, error) {
+	room := encryption.Room{
+		ID: found.RoomID, Kind: found.Kind, Scheme: found.Scheme, Version: uint64(found.Version),
+		Self: encryption.Self{
+			Participant: found.ParticipantID, Identity: s.device.keys.identity, Agreement: s.device.keys.agreement, Keys: s.device.keys.public,
+		},
+	}
+	changed := make(map[string]error)
+	for i := range found.Participants {
+		p := &found.Participants[i]
+		if p.ParticipantID == found.ParticipantID {
+			room.Role = string(p.Role)
+			continue
+		}
+		if p.IdentityKey == "" {
+			continue
+		}
+		m, err := member(tx, p)
+		switch {
+		case errors.Is(err, ErrKeysChanged), errors.Is(err, identity.ErrKeys):
+			changed[p.ParticipantID] = fmt.Errorf("participant %s: %w", p.ParticipantID, err)
+		case err != nil:
+			return room, nil, err
+		default:
+			room.Members = append(room.Members, m)
+		}
+	}
+	return room, changed, nil
+}
+
+// member checks a participant's keys, and pins them.
+func member(tx *keystore.Tx, p *Participant) (encryption.Member, error) {
+	keys, err := p.Keys()
+	if err != nil {
+		return encryption.Member{}, err
+	}
+	if checkIDs(p.ParticipantID, p.DeviceID) != nil {
+		return encryption.Member{}, errAnswer
+	}
+	if _, err := pinDevice(tx, p.DeviceID, keys); err != nil {
+		return encryption.Member{}, err
+	}
+	checked, err := signed.NewMember(p.ParticipantID, &keys)
+	return encryption.Member{Member: checked, Device: p.DeviceID, Role: string(p.Role), Keys: keys}, err
+}
+
+// outdate says that the room changed.
+func (s *Session) outdate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = true
+}
+
+// current returns the room, which is looked up where it changed.
+func (s *Session) current(ctx context.Context) (*encryption.Room, error) {
+	s.mu.Lock()
+	stale := s.stale
+	s.mu.Unlock()
+	if stale {
+		if err := s.lookUp(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.snapshot(), nil
+}
+
+// snapshot is the room as it is known.
+func (s *Session) snapshot() *encryption.Room {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	room := s.sealable
+	return &room
+}
+
+// author returns who has sent an envelope, if that is known.
+func (s *Session) author(participant string) (encryption.Member, error, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.sealable.Members {
+		if m.ID() == participant {
+			return m, nil, true
+		}
+	}
+	if m, ok := s.former[participant]; ok {
+		return m, nil, true
+	}
+	err, known := s.changed[participant]
+	return encryption.Member{}, err, known
+}
+
+// meet looks up the keys of somebody who has sent an envelope and is not known: a new member, or
+// one that came and left while this device was away. Somebody whom the relay does not know
+// either stays unknown.
+func (s *Session) meet(ctx context.Context, participant string) error {
+	if _, _, known := s.author(participant); known || participant == s.self {
+		return nil
+	}
+	if err := s.lookUp(ctx); err != nil {
+		return err
+	}
+	if _, _, known := s.author(participant); known {
+		return nil
+	}
+	found, err := s.device.Member(ctx, s.id, participant)
+	if errors.Is(err, &wire.Error{Code: wire.NotFound}) || errors.Is(err, ErrID) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.store.Update(func(tx *keystore.Tx) error {
+		m, err := member(tx, &found)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case errors.Is(err, ErrKeysChanged), errors.Is(err, identity.ErrKeys):
+			s.changed[participant] = err
+			return nil
+		case err == nil && len(s.former) < maxFormer:
+			s.former[participant] = m
+		}
+		return err
+	})
+}
+
+// sessionRelay is what encryption asks the relay for.
+type sessionRelay struct{ session *Session }
+
+func (r sessionRelay) AllocateGeneration(ctx context.Context, kid [16]byte, sessionKey []byte) (uint64, error) {
+	made, err := r.session.device.allocateGeneration(ctx, r.session.id, kid, sessionKey)
+	return made.Gen, err
+}
+
+func (r sessionRelay) NewestGeneration(ctx context.Context) (uint64, error) {
+	return r.session.device.NewestGeneration(ctx, r.session.id, r.session.self)
+}
+
+func (r sessionRelay) PrekeyBundle(ctx context.Context, device string) (ratchet.Bundle, error) {
+	return r.session.device.takeBundle(ctx, device)
+}
+
+func (r sessionRelay) ResetRoom(ctx context.Context) error {
+	_, err := r.session.device.ResetRoom(ctx, r.session.id)
+	return err
+}
