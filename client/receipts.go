@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -73,6 +74,9 @@ func (r *Receipts) Queued(id string, receipt Receipt) (done *Verdict, known bool
 	e, ok := r.waiting[id]
 	if !ok {
 		return nil, false
+	}
+	if slices.ContainsFunc(e.verdict.Queued, func(q Receipt) bool { return q.To == receipt.To }) {
+		return nil, true // it says nothing of the other recipients
 	}
 	e.verdict.Queued = append(e.verdict.Queued, receipt)
 	if len(e.verdict.Queued) < e.recipients {

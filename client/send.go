@@ -46,12 +46,21 @@ func (c *Conn) Send(ctx context.Context, envelope []byte, recipients int) (Verdi
 func (c *Conn) expect(id string, recipients int) (<-chan Verdict, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.receipts.Expect(id, recipients); err != nil {
-		return nil, err
-	}
 	done := make(chan Verdict, 1)
+	return done, c.expectLocked(id, recipients, done)
+}
+
+// expectLocked notes that done, which has room for it, gets the verdict of an envelope.
+func (c *Conn) expectLocked(id string, recipients int, done chan Verdict) error {
+	if err := c.receipts.Expect(id, recipients); err != nil {
+		return err
+	}
 	c.waiters[id] = done
-	return done, nil
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return nil
 }
 
 // forget gives up on an envelope unless its verdict has come; by then the id may
