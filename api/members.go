@@ -148,10 +148,11 @@ func (op *operation) removedBefore(who caller, room, participant uuid.UUID) (sto
 // the room, and whether that one has left: operator, admins and owners may, and everybody
 // may leave (store.Rooms).
 func (op *operation) mayRemove(who caller, room, participant uuid.UUID) (now store.Room, left bool, err error) {
-	p, left, err := op.api.cfg.Store.Membership(op.ctx, op.tenant, room, participant)
+	p, leftAt, err := op.api.cfg.Store.Membership(op.ctx, op.tenant, room, participant)
 	if err != nil {
-		return now, left, err
+		return now, false, err
 	}
+	left = !leftAt.IsZero()
 	roster, err := op.api.cfg.Store.Roster(op.ctx, op.tenant, room)
 	if err != nil || who.admin() || p.Device == who.device.ID {
 		return roster.Room, left, err

@@ -117,7 +117,7 @@ func (a *API) showRoom(r *http.Request) (int, any, error) {
 	if member {
 		answer.ParticipantID = self.ID.String()
 	}
-	answer.Participants, err = op.roomMembers(roster)
+	answer.Participants, err = op.roomMembers(roster.Participants)
 	return http.StatusOK, answer, err
 }
 
@@ -132,17 +132,17 @@ func memberOf(roster store.Roster, device uuid.UUID) (store.Participant, bool) {
 
 // roomMembers are the participants with their devices' public keys, so that members can
 // verify one another and encrypt to each other.
-func (op *operation) roomMembers(roster store.Roster) ([]RoomMember, error) {
-	devices := make([]uuid.UUID, 0, len(roster.Participants))
-	for _, p := range roster.Participants {
+func (op *operation) roomMembers(participants []store.Participant) ([]RoomMember, error) {
+	devices := make([]uuid.UUID, 0, len(participants))
+	for _, p := range participants {
 		devices = append(devices, p.Device)
 	}
 	keys, err := op.api.cfg.Store.DeviceKeys(op.ctx, op.tenant, devices)
 	if err != nil {
 		return nil, err
 	}
-	members := make([]RoomMember, 0, len(roster.Participants))
-	for _, p := range roster.Participants {
+	members := make([]RoomMember, 0, len(participants))
+	for _, p := range participants {
 		member := RoomMember{
 			ParticipantID: p.ID.String(), DeviceID: p.Device.String(), Role: string(p.Role), JoinedAt: p.JoinedAt.UTC(),
 		}

@@ -41,6 +41,39 @@ func (a *API) listParticipants(r *http.Request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
+// showParticipant shows a participant, a former one too, to whoever may have messages of it.
+func (a *API) showParticipant(r *http.Request) (int, any, error) {
+	if _, err := readQuery(r); err != nil {
+		return 0, nil, err
+	}
+	id, err := pathID(r, "participant_id")
+	if err != nil {
+		return 0, nil, err
+	}
+	s, err := a.beginSession(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer s.cancel()
+	found, left, err := a.cfg.Store.Membership(s.ctx, s.tenant, s.room, id)
+	if err != nil {
+		return 0, nil, err
+	}
+	since, err := s.since()
+	if err != nil {
+		return 0, nil, err
+	}
+	if !left.IsZero() && left.Before(since) { // nothing of it is shown to the caller (history)
+		return 0, nil, store.ErrNotFound
+	}
+	members, err := s.roomMembers([]store.Participant{found})
+	if err != nil {
+		return 0, nil, err
+	}
+	members[0].LeftAt = left.UTC()
+	return http.StatusOK, members[0], nil
+}
+
 func (s *sessionRequest) publishedKeys() (map[uuid.UUID]*PublishedKey, error) {
 	generations, err := s.api.cfg.Store.CurrentGenerations(s.ctx, s.tenant, s.room)
 	if err != nil {

@@ -92,6 +92,13 @@ func (a *API) rosterRoutes() []route {
 			status:      http.StatusOK, answer: Participants{},
 			refusals: []refusedAs{noSuchRoom},
 		}},
+		{method: http.MethodGet, path: "/v1/sessions/{id}/participants/{participant_id}", access: forSession, handler: a.showParticipant, doc: doc{
+			tag: "sessions", summary: "Show who is, or was, in a room",
+			description: "With the public keys of its device, so that messages of somebody who has left meanwhile can be verified. " +
+				"A participant sees nobody who had left before it joined.",
+			status: http.StatusOK, answer: RoomMember{},
+			refusals: []refusedAs{noSuchRoom, {"not_found", "Nobody of that id was in the room, or not since the caller joined."}},
+		}},
 		{method: http.MethodGet, path: "/v1/sessions/{id}/presence", access: forSession, handler: a.listPresence, doc: doc{
 			tag: "sessions", summary: "Show who is connected",
 			description: "In order of joining. It is what nodes have said, at `as_of`: a node that dies is believed for `lease_seconds`. " +

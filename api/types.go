@@ -18,12 +18,14 @@ type Room struct {
 }
 
 // RoomMember is one participant of a Room, with its device's public keys. A device that the
-// operator made has none.
+// operator made has none. It answers GET /v1/sessions/{id}/participants/{participant_id}, too,
+// which shows former participants.
 type RoomMember struct {
 	ParticipantID string    `json:"participant_id" schema:"uuid"`
 	DeviceID      string    `json:"device_id" schema:"uuid"`
 	Role          string    `json:"role" schema:"owner|controller|agent|viewer"`
 	JoinedAt      time.Time `json:"joined_at"`
+	LeftAt        time.Time `json:"left_at,omitzero"` // absent: is in the room
 
 	IdentityKey        string `json:"identity_key,omitzero"`        // base64; Ed25519, 32 bytes
 	AgreementKey       string `json:"agreement_key,omitzero"`       // base64; X25519, 32 bytes

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -32,9 +33,9 @@ type Rooms interface {
 	// id, those after a room (uuid.Nil: from the first), at most limit (1 to MaxPage, else
 	// ErrInvalid), and says whether more follow.
 	RoomPage(ctx context.Context, tenant, device, after uuid.UUID, limit int) (rooms []Room, more bool, err error)
-	// Membership finds a participant of the room, a former one too, and says whether it left.
-	// ErrNotFound for one that never was in it.
-	Membership(ctx context.Context, tenant, room, participant uuid.UUID) (p Participant, left bool, err error)
+	// Membership finds a participant of the room, a former one too, and says when it left: the
+	// zero time for one that is in it. ErrNotFound for one that never was.
+	Membership(ctx context.Context, tenant, room, participant uuid.UUID) (p Participant, left time.Time, err error)
 	// ArchiveRoom closes the room for good: nothing is stored in it any more, and members may
 	// read on. ErrConflict in CREATED and ARCHIVED.
 	ArchiveRoom(ctx context.Context, tenant, room, by uuid.UUID) (Room, error)

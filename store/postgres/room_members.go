@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -33,18 +34,21 @@ func (s *Store) DeviceKeys(ctx context.Context, tenant uuid.UUID, devices []uuid
 }
 
 // Membership implements store.Rooms.
-func (s *Store) Membership(ctx context.Context, tenant, room, participant uuid.UUID) (p store.Participant, left bool, err error) {
+func (s *Store) Membership(ctx context.Context, tenant, room, participant uuid.UUID) (p store.Participant, left time.Time, err error) {
 	var row sqlcgen.MembershipRow
 	err = s.call(ctx, "find membership", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) (err error) {
 		row, err = s.q.Membership(ctx, db, tenant, room, participant)
 		return err
 	})
 	if err != nil {
-		return store.Participant{}, false, err
+		return store.Participant{}, left, err
 	}
 	p = store.Participant{
 		ID: row.ID, Tenant: tenant, Room: room, Device: row.DeviceID,
 		Role: store.Role(row.Role), JoinedAt: row.JoinedAt.UTC(),
 	}
-	return p, row.LeftAt != nil, nil
+	if row.LeftAt != nil {
+		left = row.LeftAt.UTC()
+	}
+	return p, left, nil
 }

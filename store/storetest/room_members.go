@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -23,7 +24,9 @@ func testPastAndPresent(t *testing.T, f, other fixture) {
 		found, was, err := f.Store.Membership(t.Context(), f.tenant, p.Room, p.ID)
 		require.NoError(t, err)
 		require.Equal(t, p, found)
-		require.Equal(t, left, was)
+		require.Equal(t, left, !was.IsZero())
+		require.False(t, left && was.Before(p.JoinedAt), "it left after it had joined")
+		require.True(t, was.IsZero() || time.Since(was) < time.Hour)
 		for _, c := range []struct{ tenant, room, participant uuid.UUID }{
 			{f.tenant, elsewhere.Room, p.ID}, {f.tenant, p.Room, elsewhere.ID}, {f.tenant, p.Room, newID(t)}, {other.tenant, p.Room, p.ID},
 		} {
