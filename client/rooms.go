@@ -63,6 +63,7 @@ type Participant struct {
 	DeviceID      string    `json:"device_id"`
 	Role          Role      `json:"role"`
 	JoinedAt      time.Time `json:"joined_at"`
+	LeftAt        time.Time `json:"left_at,omitzero"` // zero: is in the room
 
 	// The device's public keys in base64, as the relay has them; see Keys.
 	IdentityKey        string `json:"identity_key,omitzero"`
