@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/client"
+	"github.com/peerrelay/peerrelay/client/keystore"
 	"github.com/peerrelay/peerrelay/identity"
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -54,15 +56,10 @@ func TestADeviceIsKeptInAFolderOfItsOwn(t *testing.T) {
 	_, err := d.PublishKeys(t.Context())
 	require.NoError(t, err)
 
-	require.ElementsMatch(t, []string{"device.json", "access-token.json"}, files(t, dir), "nothing is left of writing them")
-	info, err := os.Stat(dir)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
-	for _, name := range files(t, dir) {
-		info, err := os.Stat(filepath.Join(dir, name))
-		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), name)
-	}
+	requirePrivate(t, dir)
+	require.NoError(t, d.Close())
+	require.ElementsMatch(t, []string{"keys", "keys.lock", "key-file"}, files(t, dir), "nothing is left of writing them")
+	requirePrivate(t, dir)
 
 	again, err := client.OpenDevice(dir, client.DeviceOptions{})
 	require.NoError(t, err)
@@ -73,20 +70,25 @@ func TestADeviceIsKeptInAFolderOfItsOwn(t *testing.T) {
 	require.Equal(t, client.DeviceActive, again.LastState())
 	require.Equal(t, d.Keys(), again.Keys())
 	require.Equal(t, keys.Fingerprint(), again.Fingerprint())
+	require.NoError(t, again.Close())
 }
 
 func TestWhatOthersCanReadIsRefused(t *testing.T) {
 	s := newScripted(t)
 	dir := filepath.Join(t.TempDir(), "alice")
-	s.device(dir)
-	file := filepath.Join(dir, "device.json")
-	require.NoError(t, os.Chmod(file, 0o640))
-	_, err := client.OpenDevice(dir, client.DeviceOptions{})
-	require.ErrorContains(t, err, "chmod 600 "+file)
+	require.NoError(t, s.device(dir).Close())
+	for _, name := range []string{"keys", "key-file"} {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.Chmod(file, 0o640))
+		_, err := client.OpenDevice(dir, client.DeviceOptions{})
+		require.ErrorIs(t, err, keystore.ErrPermissions)
+		require.ErrorContains(t, err, "chmod 600 "+file)
+		require.NoError(t, os.Chmod(file, 0o600))
+	}
 
 	open := t.TempDir()
 	require.NoError(t, os.Chmod(open, 0o755))
-	_, err = client.EnrollDevice(t.Context(), open, s.enrollment(), client.DeviceOptions{})
+	_, err := client.EnrollDevice(t.Context(), open, s.enrollment(), client.DeviceOptions{})
 	require.ErrorContains(t, err, "chmod 700 "+open)
 	require.Empty(t, files(t, open))
 	require.Equal(t, 1, s.count("POST /v1/enroll"))
@@ -99,53 +101,24 @@ func TestAFolderWithoutADevice(t *testing.T) {
 	}
 }
 
-func TestADamagedFileIsNotTakenAndNotShown(t *testing.T) {
-	s := newScripted(t)
-	dir := filepath.Join(t.TempDir(), "alice")
-	d := s.device(dir)
-	file := filepath.Join(dir, "device.json")
-	whole := read(t, file)
-	for name, damaged := range map[string]string{
-		"cut short":     whole[:len(whole)/2],
-		"a short key":   strings.Replace(whole, `"identity_key": "`, `"identity_key": "AAAA`, 1),
-		"no base64":     strings.Replace(whole, `"identity_key": "`, `"identity_key": "*`, 1),
-		"no id":         strings.Replace(whole, deviceID, "../../etc/passwd", 1),
-		"no address":    strings.Replace(whole, `"http://`, `"gopher://`, 1),
-		"of the future": strings.Replace(whole, `"version": 1`, `"version": 2`, 1),
-		"empty":         "",
-	} {
-		require.NotEqual(t, whole, damaged, name)
-		require.NoError(t, os.WriteFile(file, []byte(damaged), 0o600))
-		_, err := client.OpenDevice(dir, client.DeviceOptions{})
-		require.Error(t, err, name)
-		require.NotErrorIs(t, err, client.ErrNoDevice, "%s: nobody may enroll over it", name)
-		require.NotContains(t, err.Error(), "identity_key", name)
-		_, err = client.EnrollDevice(t.Context(), dir, s.enrollment(), client.DeviceOptions{})
-		require.Error(t, err, name)
-		require.Equal(t, damaged, read(t, file), name)
-	}
-	require.Equal(t, 1, s.count("POST /v1/enroll"))
-	require.NotEmpty(t, d.ID())
-}
-
 func TestAnEnrolledFolderStaysAsItIs(t *testing.T) {
 	s := newScripted(t)
 	dir := filepath.Join(t.TempDir(), "alice")
-	s.device(dir)
-	before := read(t, filepath.Join(dir, "device.json"))
+	require.NoError(t, s.device(dir).Close())
+	before := read(t, filepath.Join(dir, "keys"))
 	_, err := client.EnrollDevice(t.Context(), dir, s.enrollment(), client.DeviceOptions{})
 	require.ErrorIs(t, err, client.ErrEnrolled)
-	require.Equal(t, before, read(t, filepath.Join(dir, "device.json")))
+	require.Equal(t, before, read(t, filepath.Join(dir, "keys")))
 	require.Equal(t, 1, s.count("POST /v1/enroll"))
 }
 
 func TestARefusedEnrollmentLeavesNoKeys(t *testing.T) {
 	s := newScripted(t)
 	dir := filepath.Join(t.TempDir(), "alice")
-	s.on("POST /v1/enroll", func(w http.ResponseWriter, _ *http.Request) {
-		if _, err := os.Stat(filepath.Join(dir, "device.json")); err != nil {
-			t.Errorf("the keys are not kept before the relay is asked: %v", err)
-		}
+	var kept string
+	s.on("POST /v1/enroll", func(w http.ResponseWriter, r *http.Request) {
+		s.enroll(httptest.NewRecorder(), r)
+		kept = copyFolder(t, dir)
 		refuse(w, http.StatusBadRequest, wire.EnrollmentRefused)
 	})
 	_, err := client.EnrollDevice(t.Context(), dir, s.enrollment(), client.DeviceOptions{})
@@ -154,7 +127,19 @@ func TestARefusedEnrollmentLeavesNoKeys(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, refused.Status)
 	require.Equal(t, wire.EnrollmentRefused, refused.Code)
 	require.ErrorIs(t, err, &wire.Error{Code: wire.EnrollmentRefused})
-	require.Empty(t, files(t, dir))
+	require.ElementsMatch(t, []string{"keys.lock", "key-file"}, files(t, dir), "what is left opens nothing")
+
+	seed := private(t, kept)[0]
+	require.Equal(t, s.keys.Identity[:], []byte(ed25519.NewKeyFromSeed(seed)[32:]), "the keys are kept before the relay is asked")
+	_, err = client.OpenDevice(kept, client.DeviceOptions{})
+	require.ErrorIs(t, err, client.ErrNoDevice)
+	requireNowhere(t, dir, private(t, kept)...)
+
+	s.on("POST /v1/enroll", s.enroll)
+	again, err := client.EnrollDevice(t.Context(), dir, s.enrollment(), passphrase(t, "correct horse"))
+	require.NoError(t, err, "with another secret")
+	require.NoError(t, again.Close())
+	require.ElementsMatch(t, []string{"keys", "keys.lock"}, files(t, dir))
 }
 
 // FAULTS H03 (d): where the answer is lost there is no device, and another invite makes one.
@@ -250,6 +235,7 @@ func TestOneTokenServesUntilItIsRefused(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, info.Admin)
 	}
+	require.NoError(t, d.Close())
 	again, err := client.OpenDevice(dir, client.DeviceOptions{})
 	require.NoError(t, err)
 	defer again.Close()
@@ -272,10 +258,11 @@ func TestATokenOfAnotherDeviceOrOneThatExpiresIsNotUsed(t *testing.T) {
 	s := newScripted(t)
 	s.describe(func(string) bool { return true })
 	dir := filepath.Join(t.TempDir(), "alice")
-	_, err := s.device(dir).Info(t.Context())
+	first := s.device(dir)
+	_, err := first.Info(t.Context())
 	require.NoError(t, err)
-	file := filepath.Join(dir, "access-token.json")
-	kept := read(t, file)
+	require.NoError(t, first.Close())
+	kept := stored(t, dir, "access-token")
 	rest := `", "device_id": "` + deviceID + `", "relay": "` + s.server.URL + `"}`
 	soon := time.Now().Add(30 * time.Second).UTC().Format(time.RFC3339)
 	for i, changed := range []string{
@@ -284,7 +271,7 @@ func TestATokenOfAnotherDeviceOrOneThatExpiresIsNotUsed(t *testing.T) {
 		`{"access_token": "` + token('A') + `", "expires_at": "` + soon + rest,
 		"damaged",
 	} {
-		require.NoError(t, os.WriteFile(file, []byte(changed), 0o600))
+		put(t, dir, "access-token", changed)
 		d, err := client.OpenDevice(dir, client.DeviceOptions{})
 		require.NoError(t, err)
 		_, err = d.Info(t.Context())

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/peerrelay/peerrelay/client/keystore"
 	"github.com/peerrelay/peerrelay/identity"
 )
 
@@ -100,7 +101,9 @@ func (d *Device) Devices(ctx context.Context, state DeviceState) iter.Seq2[Devic
 
 // ApproveDevice approves a device, as an admin. The fingerprint is the one that the device
 // itself shows, read there by a person, and never the one of DeviceInfo. It returns
-// ErrFingerprint for a text that is none, and for one that is not what the relay has.
+// ErrFingerprint for a text that is none, and for one that is not what the relay has; and
+// ErrKeysChanged where this device knows other keys of it. From then on that fingerprint is
+// remembered as compared (Peer), whatever becomes of the approval.
 func (d *Device) ApproveDevice(ctx context.Context, device, fingerprint string) (DeviceInfo, error) {
 	if _, err := identity.ParseFingerprint(fingerprint); err != nil {
 		return DeviceInfo{}, fmt.Errorf("%w: %w", ErrFingerprint, err)
@@ -111,6 +114,10 @@ func (d *Device) ApproveDevice(ctx context.Context, device, fingerprint string) 
 	}
 	if !identity.EqualFingerprints(known.Fingerprint, fingerprint) {
 		return DeviceInfo{}, fmt.Errorf("%w of this device: the relay has %q. Somebody else may have enrolled it", ErrFingerprint, known.Fingerprint)
+	}
+	err = d.store.Update(func(tx *keystore.Tx) error { return verifyFingerprint(tx, device, fingerprint) })
+	if err != nil {
+		return DeviceInfo{}, fmt.Errorf("remember the fingerprint: %w", err)
 	}
 	return d.moveDevice(ctx, device, "approve", map[string]string{"fingerprint": fingerprint})
 }

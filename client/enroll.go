@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/peerrelay/peerrelay/client/keystore"
 	"github.com/peerrelay/peerrelay/identity"
 )
 
@@ -21,12 +22,13 @@ type Enrollment struct {
 
 // EnrollDevice makes the keys of a new device, enrolls it and keeps it in a folder, which
 // is made (mode 0700) or has to be the caller's alone. The device is PENDING until an admin
-// has compared its Fingerprint and approved it; with an admin's invite it is APPROVED.
+// has compared its Fingerprint and approved it; with an admin's invite it is APPROVED. Its key
+// store opens with DeviceOptions.Secret, or without one with a key file, which is made in the folder.
 //
 // The keys are on disk before the relay is asked. Where no answer comes it is not known
 // whether the device enrolled: it is then no device of this folder, and another invite is
-// needed for another attempt, which makes new keys. It returns ErrEnrolled where a device
-// has enrolled in the folder, and ErrInvite for a text that is no token.
+// needed for another attempt, which makes new keys. The invite is not kept. It returns ErrEnrolled
+// where a device has enrolled in the folder, and ErrInvite for a text that is no token.
 func EnrollDevice(ctx context.Context, dir string, e Enrollment, options DeviceOptions) (*Device, error) {
 	token, ok := decodeToken(e.Invite)
 	if !ok {
@@ -36,44 +38,76 @@ func EnrollDevice(ctx context.Context, dir string, e Enrollment, options DeviceO
 	if err != nil {
 		return nil, err
 	}
-	home := folder(dir)
-	if err := home.vacant(); err != nil {
-		return nil, err
-	}
 	self := record{Version: recordVersion, Relay: base.String(), Kind: e.Kind, Label: e.Label}
 	if err := self.newKeys(); err != nil {
 		return nil, err
 	}
-	d, err := newDevice(home, self, options)
+	home := folder(dir)
+	store, err := home.vacant(options.Secret)
 	if err != nil {
 		return nil, err
 	}
-	if err := home.write(deviceFile, self); err != nil {
-		return nil, err
+	d, err := home.keep(store, self, options)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
 	}
 	if err := d.enroll(ctx, e.Invite, token); err != nil {
-		_ = d.Close()
 		if _, refused := errors.AsType[*APIError](err); refused {
-			_ = os.Remove(home.path(deviceFile)) // keys of nobody
+			d.discard()
 		}
-		return nil, err
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// vacant makes the folder, and refuses one that has a device.
-func (f folder) vacant() error {
+// vacant makes the folder and a key store in it, and refuses a folder that has a device. The
+// store of an enrollment that was not finished is used again.
+func (f folder) vacant(given keystore.Secret) (*keystore.Store, error) {
 	if err := f.make(); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := f.device()
-	switch {
-	case err == nil:
-		return fmt.Errorf("%s: %w", string(f), ErrEnrolled)
-	case errors.Is(err, ErrNoDevice):
-		return nil
+	older, err := f.older()
+	if err != nil {
+		return nil, err
 	}
-	return err
+	if older.DeviceID != "" {
+		return nil, fmt.Errorf("%s: %w", string(f), ErrEnrolled)
+	}
+	store, err := f.store(given, true, func() {})
+	if errors.Is(err, ErrPassphrase) || errors.Is(err, keystore.ErrWrongSecret) {
+		return nil, fmt.Errorf("there are keys in the folder already, of a device or of an enrollment that was not finished: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	self, err := loadRecord(store)
+	if err == nil && self.DeviceID != "" {
+		err = fmt.Errorf("%s: %w", string(f), ErrEnrolled)
+	}
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
+// keep saves a device that has not enrolled yet.
+func (f folder) keep(store *keystore.Store, self record, options DeviceOptions) (*Device, error) {
+	d, err := newDevice(f, store, self, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := saveRecord(store, &self); err != nil {
+		return nil, err
+	}
+	return d, f.tidy(func() {})
+}
+
+// discard removes the keys of nobody, so that the next attempt may have another secret. The
+// key file, which opens nothing now, serves that attempt.
+func (d *Device) discard() {
+	if d.store.Compact() == nil { // then closing it writes nothing
+		_ = os.Remove(d.home.path(keysFile))
+	}
 }
 
 func (d *Device) enroll(ctx context.Context, invite string, token [32]byte) error {
@@ -104,7 +138,7 @@ func (d *Device) enroll(ctx context.Context, invite string, token [32]byte) erro
 		return fmt.Errorf("enroll: %w", ErrFingerprint) // it has other keys for this device than we have
 	}
 	d.self.DeviceID, d.self.State, d.state = enrolled.DeviceID, enrolled.State, enrolled.State
-	return d.home.write(deviceFile, d.self)
+	return saveRecord(d.store, &d.self)
 }
 
 // PublishKeys starts the device's key exchange: APPROVED becomes ACTIVE. It may be repeated.
@@ -132,7 +166,5 @@ func (d *Device) noteState(state DeviceState) error {
 		return nil
 	}
 	d.state = state
-	self := d.self
-	self.State = state
-	return d.home.write(deviceFile, self)
+	return d.changeRecord(func(self *record) { self.State = state })
 }

@@ -1,32 +1,21 @@
 package client
 
 import (
-	"crypto/ecdh"
-	"crypto/ed25519"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
-	"time"
+	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/peerrelay/peerrelay/identity"
-	"github.com/peerrelay/peerrelay/wire"
+	"github.com/peerrelay/peerrelay/client/keystore"
 )
 
-// Files in a device's folder.
+// Files in a device's folder, beside the empty one that is the key store's lock.
 const (
-	deviceFile = "device.json"
-	accessFile = "access-token.json"
-
-	recordVersion = 1
-	maxFile       = 64 << 10
+	keysFile = "keys"     // the key store: everything that makes a device
+	keyFile  = "key-file" // what opens it; there is none where a passphrase does
 )
 
 // Modes of the folder and of the files in it: they are the owner's alone.
@@ -36,62 +25,10 @@ const (
 	others     = 0o077
 )
 
-// folder keeps a device. Each file is replaced as a whole: a reader, also one after a
-// crash, sees what was there before or what was put there.
+// folder keeps a device.
 type folder string
 
 func (f folder) path(name string) string { return filepath.Join(string(f), name) }
-
-// record is device.json: everything that makes a device, and all there is to back up.
-type record struct {
-	Version      int         `json:"version"`
-	Relay        string      `json:"relay"`
-	DeviceID     string      `json:"device_id,omitzero"` // absent until the relay has answered
-	Kind         DeviceKind  `json:"kind"`
-	Label        string      `json:"label"`
-	State        DeviceState `json:"state,omitzero"` // last known
-	IdentityKey  []byte      `json:"identity_key"`   // seed of the Ed25519 key, 32 bytes
-	AgreementKey []byte      `json:"agreement_key"`  // X25519, 32 bytes
-}
-
-// keyPair is what a record's keys are good for.
-type keyPair struct {
-	identity  ed25519.PrivateKey
-	agreement *ecdh.PrivateKey
-	public    identity.Keys
-}
-
-// newKeys makes the keys of a new device.
-func (r *record) newKeys() error {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return fmt.Errorf("make the identity key: %w", err)
-	}
-	agreement, err := ecdh.X25519().GenerateKey(rand.Reader)
-	if err != nil {
-		return fmt.Errorf("make the agreement key: %w", err)
-	}
-	r.IdentityKey, r.AgreementKey = private.Seed(), agreement.Bytes()
-	return nil
-}
-
-// errKeyFile says nothing of what is in the file.
-var errKeyFile = errors.New("the keys in it are damaged")
-
-func (r *record) keys() (keyPair, error) {
-	if len(r.IdentityKey) != ed25519.SeedSize {
-		return keyPair{}, errKeyFile
-	}
-	agreement, err := ecdh.X25519().NewPrivateKey(r.AgreementKey)
-	if err != nil {
-		return keyPair{}, errKeyFile
-	}
-	k := keyPair{identity: ed25519.NewKeyFromSeed(r.IdentityKey), agreement: agreement}
-	copy(k.public.Identity[:], k.identity[ed25519.SeedSize:])
-	copy(k.public.Agreement[:], agreement.PublicKey().Bytes())
-	k.public.AgreementSignature = identity.SignAgreement(k.identity, k.public.Agreement)
-	return k, nil
-}
 
 // make makes the folder, or accepts one that only its owner can look into.
 func (f folder) make() error {
@@ -108,94 +45,170 @@ func private(path string, mode fs.FileMode) error {
 		return err
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&others != 0 {
-		return fmt.Errorf("%s is open to others on this machine: chmod %o %[1]s", path, mode)
+		return fmt.Errorf("%w: chmod %o %s", keystore.ErrPermissions, mode, path)
 	}
 	return nil
 }
 
-// device reads who enrolled here.
-func (f folder) device() (record, error) {
-	var self record
-	switch err := f.read(deviceFile, &self); {
+// has reports whether there is such a file.
+func (f folder) has(name string) (bool, error) {
+	switch _, err := os.Lstat(f.path(name)); {
 	case errors.Is(err, fs.ErrNotExist):
-		return record{}, fmt.Errorf("%s: %w", string(f), ErrNoDevice)
+		return false, nil
 	case err != nil:
-		return record{}, err
-	case self.Version != recordVersion:
-		return record{}, fmt.Errorf("%s is of another version of this program", f.path(deviceFile))
-	case self.DeviceID == "":
+		return false, err
+	}
+	return true, nil
+}
+
+// device opens the key store of a device that has enrolled here. One that an older version
+// keeps in the clear is taken over. pause is called between any two changes of the folder, for
+// tests that stop there.
+func (f folder) device(given keystore.Secret, pause func()) (*keystore.Store, record, error) {
+	older, err := f.older()
+	if err != nil {
+		return nil, record{}, err
+	}
+	store, err := f.store(given, older.DeviceID != "", pause)
+	if err != nil {
+		return nil, record{}, err
+	}
+	self, err := f.adopt(store, &older, pause)
+	if err != nil {
+		return nil, record{}, errors.Join(err, store.Close())
+	}
+	return store, self, nil
+}
+
+// adopt returns whose the store is. The record of an older version is saved in it first, where
+// it has none; then nothing of it is needed outside any more.
+func (f folder) adopt(store *keystore.Store, older *record, pause func()) (record, error) {
+	self, err := loadRecord(store)
+	switch {
+	case err != nil:
+		return record{}, fmt.Errorf("%s: %w", f.path(keysFile), err)
+	case self.DeviceID == "" && older.DeviceID == "": // of an enrollment that was not finished
 		return record{}, fmt.Errorf("%s: %w", string(f), ErrNoDevice)
+	case self.DeviceID == "":
+		self = *older
+		if err := saveRecord(store, &self); err != nil {
+			return record{}, err
+		}
+		pause()
+	case older.DeviceID != "" && older.DeviceID != self.DeviceID:
+		return record{}, fmt.Errorf("%s is of another device than %s: move it to a folder of its own", f.path(olderFile), f.path(keysFile))
 	}
-	if _, ok := wire.ParseUUID([]byte(self.DeviceID)); !ok {
-		return record{}, fmt.Errorf("the device id in %s is damaged", f.path(deviceFile))
-	}
-	return self, nil
+	return self, f.tidy(pause)
 }
 
-// accessToken is a token until it expires, for one device at one relay.
-type accessToken struct {
-	Token     string    `json:"access_token"`
-	ExpiresAt time.Time `json:"expires_at"`
-	DeviceID  string    `json:"device_id"`
-	Relay     string    `json:"relay"`
-}
-
-// access reads the kept token. Without one that fits, the device signs in.
-func (f folder) access(d *Device) accessToken {
-	var kept accessToken
-	if f.read(accessFile, &kept) != nil || kept.DeviceID != d.self.DeviceID || kept.Relay != d.self.Relay {
-		return accessToken{}
+// store opens the key store. Where there is none yet it makes an empty one, or returns ErrNoDevice.
+func (f folder) store(given keystore.Secret, create bool, pause func()) (*keystore.Store, error) {
+	there, err := f.has(keysFile)
+	switch {
+	case err != nil:
+		return nil, err
+	case there:
+		return f.open(given)
+	case !create:
+		return nil, fmt.Errorf("%s: %w", string(f), ErrNoDevice)
 	}
-	return kept
+	secret := given
+	if given.IsZero() {
+		if secret, err = f.ownKeyFile(); err != nil {
+			return nil, err
+		}
+		pause()
+	}
+	store, err := keystore.Create(f.path(keysFile), secret)
+	if err != nil {
+		return nil, fmt.Errorf("make %s: %w", f.path(keysFile), err)
+	}
+	pause()
+	return store, nil
 }
 
-func (f folder) read(name string, into any) error {
-	path := f.path(name)
-	file, err := os.Open(path)
+func (f folder) open(given keystore.Secret) (*keystore.Store, error) {
+	secret, err := f.secret(given)
+	if err != nil {
+		return nil, err
+	}
+	store, err := keystore.Open(f.path(keysFile), secret)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.path(keysFile), err)
+	}
+	return store, nil
+}
+
+// secret is what was given, or else what is in the folder's key file.
+func (f folder) secret(given keystore.Secret) (keystore.Secret, error) {
+	if !given.IsZero() {
+		return given, nil
+	}
+	passphrase, err := keystore.TakesPassphrase(f.path(keysFile))
+	if err != nil {
+		return given, fmt.Errorf("%s: %w", f.path(keysFile), err)
+	}
+	if passphrase {
+		return given, fmt.Errorf("%s: %w", f.path(keysFile), ErrPassphrase)
+	}
+	secret, err := keystore.KeyFile(f.path(keyFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return given, fmt.Errorf("the key file is missing, and nothing else opens %s: %w", f.path(keysFile), err)
+	}
+	return secret, err
+}
+
+// ownKeyFile is the folder's key file, which is made where there is none.
+func (f folder) ownKeyFile() (keystore.Secret, error) {
+	secret, err := keystore.NewKeyFile(f.path(keyFile))
+	if errors.Is(err, fs.ErrExist) {
+		return keystore.KeyFile(f.path(keyFile))
+	}
+	return secret, err
+}
+
+// tidy removes what is secret and not needed where the store is whole: the files of an older
+// version, a key file that opens nothing as a passphrase does, and what an interrupted program left of
+// writing one of them. Whoever calls it holds the store.
+func (f folder) tidy(pause func()) error {
+	passphrase, err := keystore.TakesPassphrase(f.path(keysFile))
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	if err := private(path, fileMode); err != nil {
-		return err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxFile))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	if json.Unmarshal(data, into) != nil {
-		return fmt.Errorf("%s is damaged", path) // without what is in it
-	}
-	return nil
-}
-
-// write replaces a file: it is on disk before it has its name.
-func (f folder) write(name string, value any) error {
-	data, err := json.Marshal(value, jsontext.WithIndent("  "))
-	if err != nil {
-		return fmt.Errorf("write %s: %w", f.path(name), err)
-	}
-	if err := f.replace(name, append(data, '\n')); err != nil {
-		return fmt.Errorf("write %s: %w", f.path(name), err)
-	}
-	return nil
-}
-
-func (f folder) replace(name string, data []byte) error {
-	file, err := os.CreateTemp(string(f), "."+name+".*") // mode 0600
+	entries, err := os.ReadDir(string(f))
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // where it has not been renamed
-	_, err = file.Write(data)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil {
-		return err
+	removed := false
+	for _, entry := range entries {
+		if !leftOver(entry.Name(), passphrase) {
+			continue
+		}
+		if err := os.Remove(f.path(entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove what is not needed any more: %w", err)
+		}
+		removed = true
+		pause()
 	}
-	if err := os.Rename(file.Name(), f.path(name)); err != nil {
-		return err
+	if !removed {
+		return nil
 	}
 	return f.sync()
+}
+
+func leftOver(name string, passphrase bool) bool {
+	switch name {
+	case olderFile, olderToken:
+		return true
+	case keyFile:
+		return passphrase
+	}
+	for _, written := range [...]string{olderFile, olderToken, keyFile} {
+		if strings.HasPrefix(name, "."+written+".") {
+			return true
+		}
+	}
+	return false
 }
 
 // sync makes the names in the folder last; not every system can.

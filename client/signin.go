@@ -23,7 +23,7 @@ func (d *Device) token(ctx context.Context, refused string) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	if kept := d.access; kept.Token != "" && kept.Token != refused && time.Until(kept.ExpiresAt) > expiryMargin {
+	if kept := d.access; kept.Token != "" && kept.Token != refused && kept.ExpiresAt.Sub(d.clock.Now()) > expiryMargin {
 		return kept.Token, nil
 	}
 	access, err := d.signIn(ctx)
@@ -34,7 +34,7 @@ func (d *Device) token(ctx context.Context, refused string) (string, error) {
 		return "", fmt.Errorf("sign in: %w", err)
 	}
 	d.access = access
-	_ = d.home.write(accessFile, access) // where it cannot be kept, the next program signs in
+	_ = d.saveAccess(access) // where it cannot be kept, the next program signs in
 	return access.Token, nil
 }
 
@@ -70,9 +70,9 @@ func (d *Device) AwaitApproval(ctx context.Context) error {
 		if refused, ok := errors.AsType[*APIError](err); ok {
 			pause = max(pause, refused.RetryAfter)
 		}
-		timer := time.NewTimer(pause)
+		timer := d.clock.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-timer.Chan():
 		case <-ctx.Done():
 			timer.Stop()
 			return ctx.Err()
@@ -100,7 +100,7 @@ func (d *Device) signIn(ctx context.Context) (accessToken, error) {
 		AccessToken string `json:"access_token"`
 		ExpiresIn   int64  `json:"expires_in"`
 	}
-	asked := time.Now()
+	asked := d.clock.Now()
 	err = d.api.call(ctx, "", request{
 		method: http.MethodPost, path: "/v1/auth/token", answer: &signedIn,
 		body: map[string]string{

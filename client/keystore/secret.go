@@ -77,24 +77,51 @@ func KeyFile(path string) (Secret, error) {
 }
 
 // NewKeyFile makes a key file of mode 0600 where there is none yet (else fs.ErrExist) and
-// returns its secret. It is on disk before this returns.
+// returns its secret. It is on disk before this returns, and whole whenever it can be seen; for
+// that the folder's file system has to have hard links.
 func NewKeyFile(path string) (Secret, error) {
 	text := make([]byte, KeyFileSize)
 	_, _ = rand.Read(text) // never fails: the program ends instead (package crypto/rand)
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {
-		return Secret{}, err
+		return Secret{}, fmt.Errorf("make the key file: %w", err)
 	}
+	defer os.Remove(file.Name())
 	_, err = file.Write(text)
 	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = os.Link(file.Name(), path) // unlike renaming, this replaces nothing
+	}
 	if err == nil {
 		err = syncFolder(filepath.Dir(path))
 	}
 	if err != nil {
-		return Secret{}, errors.Join(fmt.Errorf("make the key file: %w", err), os.Remove(path))
+		return Secret{}, fmt.Errorf("make the key file: %w", err)
 	}
 	return Secret{kind: kindKeyFile, text: text}, nil
 }
+
+// TakesPassphrase reports whether what opens a store is a passphrase, and not a key file. It
+// returns fs.ErrNotExist, ErrDamaged, ErrVersion and ErrCost as Open does, and takes no lock.
+func TakesPassphrase(path string) (bool, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	first := make([]byte, sector)
+	if _, err := io.ReadFull(file, first); err != nil {
+		return false, fmt.Errorf("read the header: %w", ErrDamaged)
+	}
+	h, err := parseHeader(first)
+	if err != nil {
+		return false, err
+	}
+	return h.kind == kindPassphrase, nil
+}
+
+// IsZero reports whether it is the zero Secret, which opens nothing.
+func (s Secret) IsZero() bool { return s.kind == 0 }
 
 // String does not tell the secret.
 func (Secret) String() string { return "(secret)" }

@@ -1,0 +1,4 @@
+package client
+
+// What tests need beside the exported names.
+var OpenDevicePausing = openDevice
