@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/client"
@@ -336,8 +337,17 @@ func TestAwaitApprovalEndsWhenTheDeviceIsLetInAndWithItsContext(t *testing.T) {
 			s.token(w, r)
 		}
 	})
-	d := s.device(filepath.Join(t.TempDir(), "alice"))
-	require.NoError(t, d.AwaitApproval(t.Context()))
+	clock := clockwork.NewFakeClock()
+	d, err := client.EnrollDevice(t.Context(), filepath.Join(t.TempDir(), "alice"), s.enrollment(), client.DeviceOptions{Clock: clock})
+	require.NoError(t, err)
+	defer d.Close()
+	let := make(chan error)
+	go func() { let <- d.AwaitApproval(t.Context()) }()
+	for range 2 {
+		require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
+		clock.Advance(2 * time.Second)
+	}
+	require.NoError(t, <-let)
 	require.Equal(t, int32(3), attempts.Load())
 
 	s.on("POST /v1/auth/token", func(w http.ResponseWriter, _ *http.Request) {

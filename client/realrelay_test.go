@@ -60,8 +60,13 @@ func TestDevicesAtARealRelay(t *testing.T) {
 		pending = append(pending, device.DeviceID)
 	}
 	require.Equal(t, []string{robot.ID()}, pending)
+	_, err = alice.Peer(robot.ID())
+	require.ErrorIs(t, err, client.ErrUnknownPeer)
 	_, err = alice.ApproveDevice(ctx, robot.ID(), robot.Fingerprint())
 	require.NoError(t, err)
+	peer, err := alice.Peer(robot.ID())
+	require.NoError(t, err)
+	require.Equal(t, client.Peer{DeviceID: robot.ID(), Fingerprint: robot.Fingerprint(), Compared: true}, peer)
 	require.NoError(t, robot.AwaitApproval(ctx))
 	_, err = robot.PublishKeys(ctx)
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -190,6 +191,62 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	require.Error(t, err)
 	_, err = keystore.Open(filepath.Join(dir, "none"), secret)
 	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// A key file is whole whenever it can be seen, so that neither a second program nor one that
+// follows a killed one finds half of it.
+func TestAKeyFileIsMadeAsAWhole(t *testing.T) {
+	for range 20 {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "key")
+		var made atomic.Int32
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				_, err := keystore.NewKeyFile(path)
+				switch {
+				case err == nil:
+					made.Add(1)
+				case !errors.Is(err, fs.ErrExist):
+					t.Error(err)
+				}
+				if _, err := keystore.KeyFile(path); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, made.Load())
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Len(t, entries, 1, "nothing is left of making it")
+	}
+}
+
+func TestWhatOpensAStoreIsKnownBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	_, err := keystore.TakesPassphrase(path)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	secret := keyFile(t)
+	require.False(t, secret.IsZero())
+	require.True(t, keystore.Secret{}.IsZero())
+	s, err := keystore.Create(path, secret)
+	require.NoError(t, err)
+	takes, err := keystore.TakesPassphrase(path)
+	require.NoError(t, err, "while it is open")
+	require.False(t, takes)
+	phrase, err := keystore.Passphrase([]byte("correct horse"))
+	require.NoError(t, err)
+	require.NoError(t, s.ChangeSecret(phrase))
+	takes, err = keystore.TakesPassphrase(path)
+	require.NoError(t, err)
+	require.True(t, takes)
+	require.NoError(t, s.Close())
+	for _, damaged := range [][]byte{nil, []byte("short"), make([]byte, 1024)} {
+		require.NoError(t, os.WriteFile(path, damaged, 0o600))
+		_, err = keystore.TakesPassphrase(path)
+		require.ErrorIs(t, err, keystore.ErrDamaged)
+	}
 }
 
 func TestTwoClientsOfOneDevice(t *testing.T) {
