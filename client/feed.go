@@ -165,7 +165,7 @@ func (f *feed) collect(ctx context.Context) (more bool, err error) {
 		default: // receipts of others, and what later relays send
 		}
 		if err != nil {
-			return false, err
+			return false, cmp.Or(f.flush(), err) // what came before is good
 		}
 	}
 }
