@@ -64,23 +64,23 @@ func (w *talk) room(t *testing.T, room client.NewRoom, others ...*client.Device)
 	return made.RoomID
 }
 
-// reader is a session, and what it has handed over.
-type reader struct {
+// talker is a session, and what it has handed over.
+type talker struct {
 	*client.Session
 
 	mu    sync.Mutex // guards the following field
 	items []client.Item
 }
 
-func open(t *testing.T, d *client.Device, room string) *reader {
+func open(t *testing.T, d *client.Device, room string) *talker {
 	t.Helper()
 	s, err := d.OpenSession(t.Context(), room)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return &reader{Session: s}
+	return &talker{Session: s}
 }
 
-func (r *reader) take(item client.Item) error {
+func (r *talker) take(item client.Item) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.items = append(r.items, item)
@@ -88,7 +88,7 @@ func (r *reader) take(item client.Item) error {
 }
 
 // poll reads all there is.
-func (r *reader) poll(t *testing.T) {
+func (r *talker) poll(t *testing.T) {
 	t.Helper()
 	for more := true; more; {
 		var err error
@@ -98,7 +98,7 @@ func (r *reader) poll(t *testing.T) {
 }
 
 // texts are those of the messages so far.
-func (r *reader) texts() (all []string) {
+func (r *talker) texts() (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, item := range r.items {
@@ -109,7 +109,7 @@ func (r *reader) texts() (all []string) {
 	return all
 }
 
-func (r *reader) messages() (all []*client.Message) {
+func (r *talker) messages() (all []*client.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, item := range r.items {
@@ -120,7 +120,7 @@ func (r *reader) messages() (all []*client.Message) {
 	return all
 }
 
-func (r *reader) failures() (all []*client.Failure) {
+func (r *talker) failures() (all []*client.Failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, item := range r.items {
@@ -132,7 +132,7 @@ func (r *reader) failures() (all []*client.Failure) {
 }
 
 // pollFor polls until so many messages have come.
-func (r *reader) pollFor(t *testing.T, n int) {
+func (r *talker) pollFor(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		r.poll(t)
@@ -141,7 +141,7 @@ func (r *reader) pollFor(t *testing.T, n int) {
 }
 
 // listen follows the inbox until the test ends.
-func (r *reader) listen(t *testing.T) {
+func (r *talker) listen(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, caughtUp := make(chan error, 1), make(chan struct{})
@@ -161,13 +161,13 @@ func (r *reader) listen(t *testing.T) {
 	}
 }
 
-func (r *reader) await(t *testing.T, texts ...string) {
+func (r *talker) await(t *testing.T, texts ...string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(r.texts()) >= len(texts) }, sessionPatience, 5*time.Millisecond, "%v of %v", r.texts(), texts)
 	require.Equal(t, texts, r.texts())
 }
 
-func say(t *testing.T, s *reader, text string) client.Sent {
+func say(t *testing.T, s *talker, text string) client.Sent {
 	t.Helper()
 	sent, err := s.Send(t.Context(), client.Draft{Text: text})
 	require.NoError(t, err)
@@ -346,7 +346,7 @@ func TestItemsThatWereNotTakenComeAgain(t *testing.T) {
 	stop := errors.New("stop")
 	bob, err := robot.OpenSession(t.Context(), room)
 	require.NoError(t, err)
-	var first reader
+	var first talker
 	_, err = bob.Poll(t.Context(), 0, func(item client.Item) error {
 		if item.Message != nil && item.Message.Text == "2" {
 			return stop
