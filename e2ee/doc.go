@@ -8,6 +8,7 @@
 //	pairwise   private messages and key exchange between two members: direction keys
 //	senderkey  messages to a room: one chain for each sender, with repair
 //	ratchet    direct rooms: X3DH and the Double Ratchet
+//	boardseal  events of the Board: sealed once for everybody in the room
 //
 // A received message never changes a state before it was authenticated, and what is wrong
 // with it is a typed error.
