@@ -1,11 +1,11 @@
 // Package encryption is how the messages of a room are encrypted: one interface for all
 // schemes, and its implementations for rooms of scheme sender_keys and double_ratchet.
 //
-// An Encryption has no state of its own. All of it is in the device's key store, read and
-// changed within the caller's Update, so that a message, the keys that it used up and the
-// caller's cursor are saved together or not at all (FAULTS J08). Nor does it speak to the
-// relay but through Relay, and only in Prepare: everything else can be done while nobody
-// answers.
+// An Encryption keeps nothing between two calls (a lock makes several Prepares at once one). All
+// state is in the device's key store, read and changed within the caller's Update, so that a
+// message, the keys that it used up and the caller's cursor are saved together or not at all
+// (FAULTS J08). Nor does it speak to the relay but through Relay, and only in Prepare:
+// everything else can be done while nobody answers.
 //
 // Whatever is received is validated before it is used, and nothing changes that did not
 // verify (FAULTS J01, J05).
@@ -151,6 +151,12 @@ type Encryption interface {
 	Seal(tx *keystore.Tx, room *Room, draft *Draft) ([]Sealed, error)
 	// Open verifies and decrypts an envelope of a member, present or former. Errors: ErrPending,
 	// ErrLost, and those of package signed for what is not authentic.
+	//
+	// With ErrPending there is an Opened, whose Send asks for the key: it is saved with the
+	// envelope. Both this Update and one with ErrLost, which may count as a reason for a repair,
+	// are to succeed; with other errors nothing changed. How many envelopes are kept is the
+	// caller's bound: the oldest may go. Ids are the caller's too: an envelope that was opened is
+	// not given to Open again.
 	Open(tx *keystore.Tx, room *Room, from *Member, raw []byte, now time.Time) (*Opened, error)
 	// Event takes a room event, which may come late and more than once.
 	Event(tx *keystore.Tx, room *Room, event *wire.RoomEvent) error
@@ -165,7 +171,7 @@ type Encryption interface {
 func For(scheme string) (Encryption, error) {
 	switch scheme {
 	case SenderKeys:
-		return senderKeys{}, nil
+		return newSenderKeys(), nil
 	case DoubleRatchet:
 		return doubleRatchet{}, nil
 	default:
