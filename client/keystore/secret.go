@@ -81,7 +81,7 @@ func KeyFile(path string) (Secret, error) {
 // that the folder's file system has to have hard links.
 func NewKeyFile(path string) (Secret, error) {
 	text := make([]byte, KeyFileSize)
-	_, _ = rand.Read(text) // never fails: the program ends instead (package crypto/rand)
+	_, _ = rand.Read(text)                                                       // never fails: the program ends instead (package crypto/rand)
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {
 		return Secret{}, fmt.Errorf("make the key file: %w", err)

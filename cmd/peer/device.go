@@ -193,7 +193,7 @@ type deviceApproveCommand struct {
 // Help is kong's long text of the command.
 func (*deviceApproveCommand) Help() string {
 	return `Only admins may. The fingerprint must not come from the relay, so not from peer device list: that it shows the same one is what
-this checks. Spaces, dashes and case do not matter.
+this checks. Spaces, dashes and case do not matter. This device remembers it as compared (peer fingerprint).
 
 Example:
   peer device approve --home alice DEVICE_ID K7QM-2XPD-9VWE-R4TN-BA3C`

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peerrelay/peerrelay/client"
+	"github.com/peerrelay/peerrelay/client/keystore"
 )
 
 // enrollCommand makes a device.
@@ -18,6 +19,7 @@ type enrollCommand struct {
 	InviteFile string        `type:"path" placeholder:"FILE" help:"File that holds the invite's token; by default it is read from standard input."`
 	Label      string        `placeholder:"TEXT" help:"What admins read of the device, at most 128 characters; by default the machine's name."`
 	Agent      bool          `help:"It is the device of an agent, not of a person."`
+	Passphrase bool          `help:"Ask for a passphrase, which opens the device's keys from then on. By default a key file does that is kept beside them."`
 	Wait       bool          `help:"Wait until an admin has approved the device, and activate it."`
 	Timeout    time.Duration `default:"10m" help:"How long to wait for the approval."`
 }
@@ -26,10 +28,11 @@ type enrollCommand struct {
 func (*enrollCommand) Help() string {
 	return `Makes the keys of a new device, enrolls it with an invite, and shows its fingerprint. Unless the invite is an admin's, an
 admin then compares that fingerprint with the one the relay shows, and approves the device. The token is never an argument:
-others on this machine can see command lines.
+others on this machine can see command lines. Where a passphrase and the token both come from standard input, the passphrase is its
+first line.
 
 Examples:
-  peer enroll --home alice --label "Alice's laptop"
+  peer enroll --home alice --label "Alice's laptop" --passphrase
   peer enroll --home robot --agent --invite-file robot.invite --wait`
 }
 
@@ -59,6 +62,10 @@ func (c *enrollCommand) Run(ctx context.Context, con console) error {
 	if err != nil {
 		return err
 	}
+	protection, err := c.protection(con)
+	if err != nil {
+		return err
+	}
 	token, err := secret(con, c.InviteFile, "invite's token")
 	if err != nil {
 		return err
@@ -66,12 +73,12 @@ func (c *enrollCommand) Run(ctx context.Context, con console) error {
 	warnOfClear(con, c.URL)
 	device, err := client.EnrollDevice(ctx, dir, client.Enrollment{
 		RelayURL: c.URL, Invite: token, Kind: c.kind(), Label: c.label(),
-	}, client.DeviceOptions{})
+	}, client.DeviceOptions{Secret: protection})
 	if errors.Is(err, client.ErrRelayURL) {
 		return usageError{"--url: " + err.Error()}
 	}
 	if err != nil {
-		return err
+		return c.explainOpening(con, err)
 	}
 	defer device.Close()
 	if c.Wait {
@@ -81,6 +88,18 @@ func (c *enrollCommand) Run(ctx context.Context, con console) error {
 		}
 	}
 	return c.show(con, describeDevice(device), func(w io.Writer) { c.tell(w, con, device) })
+}
+
+// protection is what opens the device's keys from now on.
+func (c *enrollCommand) protection(con console) (keystore.Secret, error) {
+	if !c.Passphrase || c.PassphraseFile != "" {
+		return c.secret(con)
+	}
+	made, err := askNewPassphrase(con)
+	if errors.Is(err, errNoTerminal) {
+		err = usageError{err.Error() + ": --passphrase-file FILE or PEER_PASSPHRASE_FILE names a file with it"}
+	}
+	return made, err
 }
 
 func (c *enrollCommand) kind() client.DeviceKind {

@@ -14,11 +14,13 @@ import (
 	"unicode"
 
 	"github.com/peerrelay/peerrelay/client"
+	"github.com/peerrelay/peerrelay/client/keystore"
 )
 
 // home is the flag that names a device.
 type home struct {
-	Home string `type:"path" env:"PEER_HOME" placeholder:"DIR" help:"Folder that keeps the device and its keys; by default one in your configuration folder."`
+	Home           string `type:"path" env:"PEER_HOME" placeholder:"DIR" help:"Folder that keeps the device and its keys; by default one in your configuration folder."`
+	PassphraseFile string `type:"path" env:"PEER_PASSPHRASE_FILE" placeholder:"FILE" help:"File whose first line is the passphrase of the device's keys, where they have one; - is standard input. By default it is asked for."`
 }
 
 // dir is the device's folder.
@@ -35,17 +37,26 @@ func (h home) dir() (string, error) {
 
 // flag is how commands that are shown name this device; empty where it is the usual one.
 func (h home) flag() string {
-	if h.Home == "" || os.Getenv("PEER_HOME") != "" {
-		return ""
+	flags := ""
+	if h.Home != "" && os.Getenv("PEER_HOME") == "" {
+		flags = " --home " + quote(fromHere(h.Home))
 	}
+	if h.PassphraseFile != "" && h.PassphraseFile != "-" && os.Getenv("PEER_PASSPHRASE_FILE") == "" {
+		flags += " --passphrase-file " + quote(fromHere(h.PassphraseFile))
+	}
+	return flags
+}
+
+// fromHere is a path as it is typed in the working folder.
+func fromHere(path string) string {
 	working, err := os.Getwd()
 	if err != nil {
-		return " --home " + quote(h.Home)
+		return path
 	}
-	if short, err := filepath.Rel(working, h.Home); err == nil && !strings.HasPrefix(short, "..") {
-		return " --home " + quote(short)
+	if short, err := filepath.Rel(working, path); err == nil && !strings.HasPrefix(short, "..") {
+		return short
 	}
-	return " --home " + quote(h.Home)
+	return path
 }
 
 // quote makes one word of text for a shell.
@@ -56,20 +67,57 @@ func quote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// open opens the device that enrolled in the folder.
+// open opens the device that enrolled in the folder. Here, and nowhere else, commands get it.
 func (h home) open(con console) (*client.Device, error) {
 	dir, err := h.dir()
 	if err != nil {
 		return nil, err
 	}
-	device, err := client.OpenDevice(dir, client.DeviceOptions{})
-	if errors.Is(err, client.ErrNoDevice) {
-		return nil, fmt.Errorf("%w: enroll one with %s enroll%s", err, con.program, h.flag())
+	secret, err := h.secret(con)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		warnOfClear(con, device.RelayURL())
+	device, err := client.OpenDevice(dir, client.DeviceOptions{Secret: secret})
+	if errors.Is(err, client.ErrPassphrase) {
+		if secret, err = h.askSecret(con); err != nil {
+			return nil, err
+		}
+		device, err = client.OpenDevice(dir, client.DeviceOptions{Secret: secret})
 	}
-	return device, err
+	if err != nil {
+		return nil, h.explainOpening(con, err)
+	}
+	warnOfClear(con, device.RelayURL())
+	return device, nil
+}
+
+// secret is the passphrase that was given; the zero value where none was.
+func (h home) secret(con console) (keystore.Secret, error) {
+	if h.PassphraseFile == "" {
+		return keystore.Secret{}, nil
+	}
+	return passphraseIn(con, h.PassphraseFile)
+}
+
+func (h home) askSecret(con console) (keystore.Secret, error) {
+	secret, err := askPassphrase(con)
+	if errors.Is(err, errNoTerminal) {
+		return secret, usageError{client.ErrPassphrase.Error() + ": --passphrase-file FILE or PEER_PASSPHRASE_FILE names a file with it"}
+	}
+	return secret, err
+}
+
+// explainOpening adds what to do about a device that does not open.
+func (h home) explainOpening(con console, err error) error {
+	switch {
+	case errors.Is(err, client.ErrNoDevice):
+		return fmt.Errorf("%w: enroll one with %s enroll%s", err, con.program, h.flag())
+	case errors.Is(err, keystore.ErrInUse):
+		return fmt.Errorf("another peer has this device open; it is free when that one ends: %w", err)
+	case errors.Is(err, keystore.ErrDamaged):
+		return fmt.Errorf("%w; put a copy of the folder in its place, or enroll anew in another one", err)
+	}
+	return err
 }
 
 // warnOfClear says so where tokens go over a network unencrypted.

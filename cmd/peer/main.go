@@ -24,9 +24,14 @@ const (
 )
 
 type commands struct {
-	Enroll     enrollCommand     `cmd:"" help:"Enroll a device with an invite, and show its fingerprint."`
-	Activate   activateCommand   `cmd:"" help:"Publish the keys of a device that was approved: it is active then."`
-	Status     statusCommand     `cmd:"" help:"Show the device: its state and its fingerprint."`
+	Enroll   enrollCommand   `cmd:"" help:"Enroll a device with an invite, and show its fingerprint."`
+	Activate activateCommand `cmd:"" help:"Publish the keys of a device that was approved: it is active then."`
+	Status   statusCommand   `cmd:"" help:"Show the device: its state and its fingerprint."`
+
+	Fingerprint fingerprintCommand `cmd:"" help:"Show the fingerprint of this device, or of another one as this one remembers it."`
+	Passphrase  passphraseCommand  `cmd:"" help:"Change what opens the device's keys: a passphrase, or a key file."`
+	Move        relocateCommand    `cmd:"" help:"Say that the relay has moved to another address."`
+
 	Invite     inviteCommands    `cmd:"" help:"Make and revoke invites, as an admin."`
 	Device     deviceCommands    `cmd:"" help:"Approve, suspend and revoke devices, as an admin."`
 	Room       roomCommands      `cmd:"" help:"Make rooms, and say who is in them."`
