@@ -76,6 +76,7 @@ type Device struct {
 	access  accessToken   // guarded by signing
 
 	credentials credentials // of its rooms
+	refills     refills     // of its prekeys
 
 	mu    sync.Mutex  // guards the following field
 	state DeviceState // last known
