@@ -317,6 +317,9 @@ func TestWrongUseOfDeviceCommandsExitsWithTwo(t *testing.T) {
 		{"room", "create", "--scheme", "rot13"},
 		{"room", "add", session, other, "--role", "king"},
 		{"credential", session, "--ttl", "0s"},
+		{"enroll", "--passphrase"}, // there is nobody to ask
+		{"passphrase", "--key-file", "--new-passphrase-file", "x"},
+		{"move"},
 		{"listen", "--room", "lobby"},
 		{"listen", "--room", session, "--direct"},
 		{"send", "--room", session, "--credential", "secret", "--count", "1"},
@@ -340,6 +343,9 @@ func TestAFolderWithoutADeviceSaysHowToEnroll(t *testing.T) {
 	for _, args := range [][]string{
 		{"status"},
 		{"activate"},
+		{"fingerprint"},
+		{"passphrase", "--key-file"},
+		{"move", "http://127.0.0.1:1"},
 		{"device", "list"},
 		{"room", "list"},
 		{"credential", session},
@@ -370,7 +376,7 @@ func TestHelpOfDeviceCommandsShowsAnExample(t *testing.T) {
 	for _, command := range []string{
 		"enroll", "activate", "status", "invite create", "invite revoke", "device list", "device approve", "device suspend",
 		"device reinstate", "device revoke", "room create", "room list", "room show", "room add", "room remove", "room leave",
-		"room archive", "room reset", "credential",
+		"room archive", "room reset", "credential", "fingerprint", "passphrase", "move",
 	} {
 		got := peer(t, "", append(strings.Fields(command), "--help")...)
 		require.Equal(t, exitOK, got.code)

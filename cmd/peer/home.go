@@ -20,7 +20,7 @@ import (
 // home is the flag that names a device.
 type home struct {
 	Home           string `type:"path" env:"PEER_HOME" placeholder:"DIR" help:"Folder that keeps the device and its keys; by default one in your configuration folder."`
-	PassphraseFile string `type:"path" env:"PEER_PASSPHRASE_FILE" placeholder:"FILE" help:"File whose first line is the passphrase of the device's keys, where they have one; - is standard input. By default it is asked for."`
+	PassphraseFile string `env:"PEER_PASSPHRASE_FILE" placeholder:"FILE" help:"File whose first line is the passphrase of the device's keys, where they have one; - is standard input. By default it is asked for."`
 }
 
 // dir is the device's folder.

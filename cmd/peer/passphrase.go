@@ -12,7 +12,7 @@ import (
 // passphraseCommand changes what opens the device's keys.
 type passphraseCommand struct {
 	deviceCommand
-	NewPassphraseFile string `type:"path" placeholder:"FILE" help:"File whose first line is the new passphrase; - is standard input. By default it is asked for twice."`
+	NewPassphraseFile string `placeholder:"FILE" help:"File whose first line is the new passphrase; - is standard input. By default it is asked for twice."`
 	KeyFile           bool   `help:"No passphrase any more: a key file in the device's folder opens its keys, as an agent needs it that starts by itself."`
 }
 
