@@ -83,6 +83,7 @@ func (r *exampleRelay) pair(ctx context.Context) (alice, robot *client.Device) {
 	check(err)
 	_, err = robot.PublishKeys(ctx)
 	check(err)
+	check(robot.RefillPrekeys(ctx))
 	return alice, robot
 }
 

@@ -3,10 +3,12 @@ package client
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 
+	"golang.org/x/crypto/blake2b"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/peerrelay/peerrelay/client/encryption"
@@ -99,6 +101,19 @@ func (s *Session) follow(ctx context.Context, conn *Conn, options ListenOptions,
 	})
 	group.Go(func() error { return s.maintain(ctx) })
 	return group.Wait()
+}
+
+// Import takes an envelope that came by another way than the inbox, such as Device.History, as
+// if it had come from there: it is verified, opened and handed over, once, or kept where its
+// key is missing. The cursor stays.
+func (s *Session) Import(ctx context.Context, envelope []byte, take func(Item) error) error {
+	if err := s.startReading(); err != nil {
+		return err
+	}
+	defer release(s.reading)
+	digest := blake2b.Sum256(envelope)
+	frame := wire.ServerFrame{Type: wire.ServerDeliver, Envelope: envelope, StreamID: "import/" + hex.EncodeToString(digest[:])}
+	return taken(s.rows(ctx, []row{{frame: frame}}, take), "import")
 }
 
 func (s *Session) startReading() error {

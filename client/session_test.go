@@ -45,6 +45,7 @@ func (w *talk) device(t *testing.T, kind client.DeviceKind) *client.Device {
 	require.NoError(t, err)
 	_, err = d.PublishKeys(t.Context())
 	require.NoError(t, err)
+	require.NoError(t, d.RefillPrekeys(t.Context()))
 	return d
 }
 

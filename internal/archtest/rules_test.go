@@ -49,7 +49,7 @@ var layers = []layer{
 	{"internal/archtest", nil, "looks at the module from outside"},
 	{"internal/doctest", nil, "looks at the module from outside"},
 	{"internal/secretfile", nil, "commands of clients and servers alike print secrets"},
-	{"internal/demo", []string{"client", "wire"}, "the demo is a client of a running relay"},
+	{"internal/demo", []string{"client/...", "wire"}, "the demo is a client of a running relay"},
 
 	{"cmd/peer", []string{"client/...", "internal/secretfile", "wire"}, "a client must not carry the server"},
 	{"cmd/...", []string{"..."}, "only cmd wires"},

@@ -1,94 +1,63 @@
 package main
 
 import (
-	"bytes"
 	"sync"
 	"time"
 )
 
-// ledger accounts for every envelope: who sent it, who must get it, who got it how.
+// ledger accounts for every message: who wrote it, who has to read it, who has read it.
 type ledger struct {
-	mu       sync.Mutex // guards the following fields
-	changed  chan struct{}
-	sent     map[string]sentEnvelope // by envelope id
-	arrived  map[arrival]struct{}
-	live     int // arrived first as a live push
-	replayed int // arrived first in a replay
-	again    int // arrived once more, and were recognised by their id
-	altered  int // arrived with other bytes than were sent
+	mu      sync.Mutex // guards the following fields
+	changed chan struct{}
+	due     map[string][]string // names of the readers of each text
+	read    map[reading]int     // how often
+	foreign int                 // texts that nobody wrote, or that were not for their reader
+	failed  int                 // envelopes that could not be shown
 }
 
-type sentEnvelope struct {
-	bytes  []byte
-	to     []string // names
-	queued bool     // the relay promised that it is stored for everyone
-	resent bool
-}
-
-type arrival struct{ id, name string }
+type reading struct{ text, name string }
 
 func newLedger() *ledger {
-	return &ledger{
-		changed: make(chan struct{}),
-		sent:    make(map[string]sentEnvelope),
-		arrived: make(map[arrival]struct{}),
-	}
+	return &ledger{changed: make(chan struct{}), due: make(map[string][]string), read: make(map[reading]int)}
 }
 
-// tell wakes everybody who waits in until.
+func (l *ledger) wrote(text string, readers ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due[text] = readers
+}
+
 func (l *ledger) tellLocked() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-func (l *ledger) sending(id string, envelope []byte, to []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	entry, again := l.sent[id]
-	entry.bytes, entry.to, entry.resent = envelope, to, again
-	l.sent[id] = entry
-}
-
-func (l *ledger) queued(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	entry := l.sent[id]
-	entry.queued = true
-	l.sent[id] = entry
-	l.tellLocked()
-}
-
-// received notes an arrival and reports whether it is the first of its envelope.
-func (l *ledger) received(name, id string, envelope []byte, replay bool) (first bool) {
+func (l *ledger) reads(name, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tellLocked()
-	if !bytes.Equal(l.sent[id].bytes, envelope) {
-		l.altered++
+	for _, reader := range l.due[text] {
+		if reader == name {
+			l.read[reading{text, name}]++
+			return
+		}
 	}
-	if _, known := l.arrived[arrival{id, name}]; known {
-		l.again++
-		return false
-	}
-	l.arrived[arrival{id, name}] = struct{}{}
-	if replay {
-		l.replayed++
-	} else {
-		l.live++
-	}
-	return true
+	l.foreign++
+}
+
+func (l *ledger) fails() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.tellLocked()
+	l.failed++
 }
 
 // totals is the ledger at one moment.
 type totals struct {
-	sent, resent, queued int // envelopes
-	due                  int // envelopes times recipients
-	live, replayed       int // of those
-	again, altered       int
+	messages, due, read, twice, foreign, failed int
 }
 
-func (t totals) delivered() int { return t.live + t.replayed }
-func (t totals) lost() int      { return t.due - t.delivered() }
+func (t totals) lost() int { return t.due - t.read }
 
 func (l *ledger) totals() totals {
 	l.mu.Lock()
@@ -97,32 +66,28 @@ func (l *ledger) totals() totals {
 }
 
 func (l *ledger) totalsLocked() totals {
-	t := totals{sent: len(l.sent), live: l.live, replayed: l.replayed, again: l.again, altered: l.altered}
-	for _, entry := range l.sent {
-		t.due += len(entry.to)
-		if entry.queued {
-			t.queued++
-		}
-		if entry.resent {
-			t.resent++
-		}
+	t := totals{messages: len(l.due), read: len(l.read), foreign: l.foreign, failed: l.failed}
+	for _, readers := range l.due {
+		t.due += len(readers)
+	}
+	for _, times := range l.read {
+		t.twice += times - 1
 	}
 	return t
 }
 
-// missing returns how many sent envelopes the participant has not got.
-func (l *ledger) missing(name string) int {
+// missing is how many messages somebody has still to read.
+func (l *ledger) missing(name string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	missing := 0
-	for id, entry := range l.sent {
-		for _, to := range entry.to {
-			if _, arrived := l.arrived[arrival{id, to}]; to == name && !arrived {
-				missing++
+	for text, readers := range l.due {
+		for _, reader := range readers {
+			if reader == name && l.read[reading{text, name}] == 0 {
+				n++
 			}
 		}
 	}
-	return missing
+	return n
 }
 
 // until waits for a state of the ledger, and reports false when time was over first.

@@ -1,7 +1,9 @@
-// Command demo shows the main job of the relay in under a minute, with the real
-// programs: envelopes wait for a participant who is offline, and nothing that was
-// queued is lost when the server is killed. It starts a relay in a temporary folder
-// and prints what happens, line by line. Its exit code is 0 when nothing was lost.
+// Command demo shows the main job of the relay in under a minute, with the real programs: an
+// owner and two agents enroll, are approved by their fingerprints, and talk end-to-end
+// encrypted in a room and 1:1; messages wait for who is offline, nothing is lost when the
+// server is killed, a device that was revoked reads nothing of what follows, and nothing of it
+// all is found on the server. It starts a relay in a temporary folder and prints what
+// happens, line by line. Its exit code is 0 when all of that was so.
 package main
 
 import (
@@ -54,5 +56,5 @@ func run(ctx context.Context, program string, keep bool) (err error) {
 			relay.printLog(os.Stderr)
 		}
 	}()
-	return newScenario(relay).play(ctx)
+	return newScenario(relay, folder).play(ctx)
 }

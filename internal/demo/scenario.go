@@ -7,28 +7,36 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/peerrelay/peerrelay/client"
 )
 
 const (
-	settleTimeout = 15 * time.Second // for what is stored to arrive
+	settleTimeout = 20 * time.Second // for what is stored to be read
 
-	chatEach   = 8  // envelopes of each participant while all are online
-	absentEach = 15 // of Alice and Bob while Carol is offline
-	killEach   = 40 // of Alice and Bob around the kill
-	killAfter  = 24 // queued envelopes of those before the server is killed
+	chatEach   = 5  // messages of each while all are online
+	directEach = 4  // of Alice and Bob, 1:1
+	killEach   = 25 // of Alice and Bob around the kill, while Carol is away
+	killAfter  = 12 // messages of those that were read before the server is killed
+	revoked    = 3  // messages after Carol's device was revoked
 )
 
 // scenario is the story the demo tells.
 type scenario struct {
 	server  *server
+	folder  string
 	ledger  *ledger
 	started time.Time
 
-	alice, bob, carol *participant
+	alice, bob, carol *person
+	room, direct      string
+	last              client.Sent // the last message to the room
+	carolAs           string      // her participant
+	secrets           []secret    // that must be nowhere on the server
 }
 
-func newScenario(s *server) *scenario {
-	return &scenario{server: s, ledger: newLedger(), started: time.Now()}
+func newScenario(s *server, folder string) *scenario {
+	return &scenario{server: s, folder: folder, ledger: newLedger(), started: time.Now()}
 }
 
 // say prints one line with the time since the start.
@@ -37,197 +45,263 @@ func (s *scenario) say(format string, args ...any) {
 }
 
 func (s *scenario) play(ctx context.Context) error {
+	defer s.leave()
 	for _, act := range []func(context.Context) error{
-		s.open, s.chat, s.carolMisses, s.killTheServer, s.carolReturns, s.settle,
+		s.open, s.invite, s.talk, s.oneToOne, s.killTheServer, s.carolReturns, s.revokeCarol, s.search,
 	} {
 		if err := act(ctx); err != nil {
 			return err
 		}
 	}
-	for _, p := range s.everyone() {
-		p.hangUp()
-	}
 	return s.account()
 }
 
-func (s *scenario) everyone() []*participant { return []*participant{s.alice, s.bob, s.carol} }
+// leave ends whatever is open.
+func (s *scenario) leave() {
+	for _, p := range []*person{s.alice, s.bob, s.carol} {
+		if p == nil {
+			continue
+		}
+		if p.stop != nil {
+			_ = p.stop() // the story is over
+		}
+		_ = p.device.Close()
+	}
+}
 
-// open starts the relay and makes a room with three participants.
+// open starts the relay; Alice, its owner, enrolls with the first invite.
 func (s *scenario) open(ctx context.Context) error {
 	if err := s.server.start(ctx); err != nil {
 		return err
 	}
 	s.say("relay is ready at %s (pid %d): embedded NATS, its own PostgreSQL", s.server.listen, s.server.pid())
-
-	var room struct {
-		ID string `json:"room_id"`
+	var invite struct {
+		Token string `json:"token"`
 	}
-	if err := s.server.operate(ctx, &room, "room", "create"); err != nil {
+	if err := s.server.operate(ctx, &invite, "invite", "create", "--admin"); err != nil {
 		return err
 	}
-	s.say("room %s", room.ID)
-
-	names := []string{"alice", "bob", "carol"}
-	roles := []string{"owner", "agent", "agent"}
-	var joined []*participant
-	for i, name := range names {
-		p, err := s.join(ctx, room.ID, name, roles[i])
-		if err != nil {
-			return err
-		}
-		joined = append(joined, p)
+	var err error
+	if s.alice, err = enroll(ctx, s.server, s.folder, "alice", client.KindHuman, invite.Token, s.ledger); err != nil {
+		return err
 	}
-	for _, p := range joined {
-		for _, other := range joined {
-			if other != p {
-				p.others = append(p.others, other.name)
-			}
-		}
+	s.hide("the owner's invite", []byte(invite.Token))
+	if _, err := s.alice.device.PublishKeys(ctx); err != nil {
+		return err
 	}
-	s.alice, s.bob, s.carol = joined[0], joined[1], joined[2]
+	s.say("alice enrolls with the owner's invite: her keys are made on her device and never leave it")
 	return nil
 }
 
-func (s *scenario) join(ctx context.Context, room, name, role string) (*participant, error) {
-	var added struct {
-		ID         string `json:"participant_id"`
-		Credential string `json:"credential"`
+// invite lets two agents enroll, and Alice approve what their own screens show.
+func (s *scenario) invite(ctx context.Context) (err error) {
+	if s.bob, err = s.agent(ctx, "bob"); err != nil {
+		return err
 	}
-	if err := s.server.operate(ctx, &added, "participant", "add", "--room", room, "--role", role); err != nil {
+	if s.carol, err = s.agent(ctx, "carol"); err != nil {
+		return err
+	}
+	if s.room, err = s.makeRoom(ctx, client.NewRoom{}, s.bob, s.carol); err != nil {
+		return err
+	}
+	if s.direct, err = s.makeRoom(ctx, client.NewRoom{Kind: "direct"}, s.bob); err != nil {
+		return err
+	}
+	s.carolAs = s.carol.sessions[s.room].Participant()
+	s.say("alice makes a room of three, with sender keys, and a direct one with bob, with the double ratchet")
+	return nil
+}
+
+func (s *scenario) agent(ctx context.Context, name string) (*person, error) {
+	invite, err := s.alice.device.CreateInvite(ctx, client.NewInvite{Kind: client.KindAgent})
+	if err != nil {
 		return nil, err
 	}
-	s.say("%-5s joins as %s, participant %s", name, role, added.ID)
-	return &participant{
-		name: name, id: added.ID, credential: added.Credential, url: s.server.url(), room: room,
-		cursor: "0", ledger: s.ledger,
-	}, nil
-}
-
-// chat: everybody is online.
-func (s *scenario) chat(ctx context.Context) error {
-	for _, p := range s.everyone() {
-		if _, err := p.connect(ctx); err != nil {
-			return err
-		}
-	}
-	s.say("all three are connected; each sends %d envelopes", chatEach)
-	if err := s.send(ctx, chatEach, s.everyone()...); err != nil {
-		return err
-	}
-	if err := s.settle(ctx); err != nil {
-		return err
-	}
-	now := s.ledger.totals()
-	s.say("%d envelopes sent, %d deliveries, all live", now.sent, now.live)
-	return nil
-}
-
-// send lets several participants send at the same time.
-func (s *scenario) send(ctx context.Context, count int, senders ...*participant) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range senders {
-		group.Go(func() error { return p.send(ctx, count) })
-	}
-	return group.Wait()
-}
-
-// carolMisses: Carol goes offline while the others go on, and comes back.
-func (s *scenario) carolMisses(ctx context.Context) error {
-	if err := s.carol.disconnect(ctx); err != nil {
-		return err
-	}
-	s.say("carol goes offline at row %s; alice and bob send %d each", s.carol.cursor, absentEach)
-	if err := s.send(ctx, absentEach, s.alice, s.bob); err != nil {
-		return err
-	}
-	return s.returns(ctx, s.carol)
-}
-
-// returns connects and resumes, and says whether the replay brought what was missed.
-func (s *scenario) returns(ctx context.Context, p *participant) error {
-	missed := s.ledger.missing(p.name)
-	got, err := p.connect(ctx)
+	s.hide("an invite", []byte(invite.Token))
+	p, err := enroll(ctx, s.server, s.folder, name, client.KindAgent, invite.Token, s.ledger)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.say("%-5s comes back and resumes: missed %d, replayed %d", p.name, missed, got.fresh)
-	return nil
+	s.say("%-5s enrolls with an invite of alice, and shows %s", name, p.device.Fingerprint())
+	if _, err := s.alice.device.ApproveDevice(ctx, p.device.ID(), p.device.Fingerprint()); err != nil {
+		return p, err
+	}
+	if _, err := p.device.PublishKeys(ctx); err != nil {
+		return p, err
+	}
+	if err := p.device.RefillPrekeys(ctx); err != nil {
+		return p, err
+	}
+	s.say("alice compares the fingerprint and approves: %s is active", name)
+	return p, nil
 }
 
-// killTheServer: SIGKILL under traffic, with Carol offline, then a new process on the
-// same data.
-func (s *scenario) killTheServer(ctx context.Context) error {
-	if err := s.carol.disconnect(ctx); err != nil {
-		return err
+func (s *scenario) makeRoom(ctx context.Context, room client.NewRoom, others ...*person) (string, error) {
+	made, err := s.alice.device.CreateRoom(ctx, room)
+	if err != nil {
+		return "", err
 	}
-	s.say("carol goes offline again; alice and bob send %d each, and in the middle of it ...", killEach)
-	if err := s.killWhileSending(ctx); err != nil {
-		return err
+	for _, p := range others {
+		if _, err := s.alice.device.AddMember(ctx, made.RoomID, p.device.ID(), client.RoleAgent); err != nil {
+			return "", err
+		}
 	}
-	from := time.Now()
-	if err := s.server.start(ctx); err != nil {
-		return err
+	for _, p := range append(others, s.alice) {
+		if err := p.enter(ctx, made.RoomID); err != nil {
+			return "", err
+		}
 	}
-	s.say("relay is started again on the same data (pid %d), ready after %.1fs", s.server.pid(), time.Since(from).Seconds())
+	return made.RoomID, nil
+}
 
-	for _, p := range []*participant{s.alice, s.bob} {
-		if err := s.goesOn(ctx, p); err != nil {
+// talk: everybody is online.
+func (s *scenario) talk(ctx context.Context) error {
+	for _, p := range []*person{s.alice, s.bob, s.carol} {
+		if err := p.listen(ctx); err != nil {
 			return err
 		}
 	}
-	rest := func(p *participant) int { return chatEach + absentEach + killEach - p.sent }
-	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range []*participant{s.alice, s.bob} {
-		group.Go(func() error { return p.send(ctx, rest(p)) })
-	}
+	s.say("all three listen; each writes %d messages to the room", chatEach)
+	group, sending := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.writeAll(sending, s.alice, chatEach, "bob", "carol") })
+	group.Go(func() error { return s.writeAll(sending, s.bob, chatEach, "alice", "carol") })
+	group.Go(func() error { return s.writeAll(sending, s.carol, chatEach, "alice", "bob") })
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	s.say("alice and bob have sent the rest")
+	_, err := s.bob.write(ctx, s.room, s.carolAs, "between bob and carol alone", "carol")
+	if err != nil {
+		return err
+	}
+	return s.settle("the room")
+}
+
+func (s *scenario) writeAll(ctx context.Context, p *person, count int, readers ...string) error {
+	for range count {
+		if _, err := p.write(ctx, s.room, "", "to everybody", readers...); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-func (s *scenario) killWhileSending(ctx context.Context) error {
-	before := s.ledger.totals().queued
-	sending, cancel := context.WithCancel(ctx)
-	defer cancel()
-	sent := make(chan error, 1)
-	go func() { sent <- s.send(sending, killEach, s.alice, s.bob) }()
+// settle waits until everybody has read what is for them, but who is away.
+func (s *scenario) settle(where string) error {
+	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.lost() == 0 }) {
+		return fmt.Errorf("%s: %d messages were not read", where, s.ledger.totals().lost())
+	}
+	t := s.ledger.totals()
+	s.say("%d messages so far, read %d times of %d", t.messages, t.read, t.due)
+	return nil
+}
 
-	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.queued >= before+killAfter }) {
-		cancel()
-		return errors.Join(<-sent, errors.New("the envelopes before the kill got no verdict"))
+// oneToOne: the owner writes first.
+func (s *scenario) oneToOne(ctx context.Context) error {
+	_, err := s.bob.sessions[s.direct].Send(ctx, client.Draft{Text: mark + " too early"})
+	if err == nil {
+		return errors.New("the agent could write before its owner")
+	}
+	s.say("bob may not write to the direct room yet: %v", err)
+	for range directEach {
+		if _, err := s.alice.write(ctx, s.direct, "", "1:1", "bob"); err != nil {
+			return err
+		}
+		if err := s.settle1(); err != nil {
+			return err
+		}
+		if _, err := s.bob.write(ctx, s.direct, "", "1:1", "alice"); err != nil {
+			return err
+		}
+		if err := s.settle1(); err != nil {
+			return err
+		}
+	}
+	s.say("alice writes first; then both, %d messages each, every one under a key of its own", directEach)
+	return nil
+}
+
+func (s *scenario) settle1() error {
+	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.lost() == 0 }) {
+		return errors.New("1:1: a message was not read")
+	}
+	return nil
+}
+
+// killTheServer: SIGKILL under traffic, with Carol offline, then a new process on the same data.
+func (s *scenario) killTheServer(ctx context.Context) error {
+	if err := s.carol.stop(); err != nil {
+		return err
+	}
+	s.say("carol goes offline; alice and bob write %d each, and in the middle of it ...", killEach)
+	before := s.ledger.totals().read
+	group, sending := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.writeAll(sending, s.alice, killEach, "bob", "carol") })
+	group.Go(func() error { return s.writeAll(sending, s.bob, killEach, "alice", "carol") })
+	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.read >= before+killAfter }) {
+		return errors.New("the messages before the kill were not read")
 	}
 	pid := s.server.pid()
 	if err := s.server.kill(); err != nil {
 		return err
 	}
-	s.say("SIGKILL to the relay (pid %d), %d envelopes of these were queued", pid, s.ledger.totals().queued-before)
-	return <-sent
+	s.say("SIGKILL to the relay (pid %d)", pid)
+	from := time.Now()
+	if err := s.server.start(ctx); err != nil {
+		return err
+	}
+	s.say("relay is started again on the same data (pid %d), ready after %.1fs", s.server.pid(), time.Since(from).Seconds())
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.lost() == s.ledger.missing("carol") }) {
+		return errors.New("after the kill messages were not read")
+	}
+	s.say("alice and bob connected again by themselves, and have read all of each other")
+	return nil
 }
 
-// goesOn is what a client does after a lost connection: resume, and send again what
-// has no verdict.
-func (s *scenario) goesOn(ctx context.Context, p *participant) error {
-	p.hangUp()
-	got, err := p.connect(ctx)
+// carolReturns: what was written meanwhile waits for Carol.
+func (s *scenario) carolReturns(ctx context.Context) error {
+	missed := s.ledger.missing("carol")
+	if err := s.carol.listen(ctx); err != nil {
+		return err
+	}
+	s.say("carol comes back and resumes: %d messages wait for her", missed)
+	return s.settle("carol")
+}
+
+// revokeCarol: what follows is not for Carol's device any more, even if somebody hands it over.
+func (s *scenario) revokeCarol(ctx context.Context) error {
+	if _, err := s.alice.device.RevokeDevice(ctx, s.carol.device.ID()); err != nil {
+		return err
+	}
+	s.say("alice revokes carol's device; carol's connection: %v", s.carol.stop())
+	for range revoked {
+		sent, err := s.alice.write(ctx, s.room, "", "without carol", "bob")
+		if err != nil {
+			return err
+		}
+		s.last = sent
+	}
+	if err := s.settle("the room"); err != nil {
+		return err
+	}
+	row, err := s.bob.device.HistoryMessage(ctx, s.room, s.last.IDs[0])
 	if err != nil {
 		return err
 	}
-	s.say("%-5s resumes at its last cursor: %d rows replayed, %d of them new", p.name, got.rows, got.fresh)
-	if p.open == nil {
+	opened := false
+	err = s.carol.sessions[s.room].Import(ctx, row.Envelope, func(item client.Item) error {
+		opened = opened || item.Message != nil
 		return nil
+	})
+	if err != nil {
+		return err
 	}
-	s.say("%-5s sends %s again, the same bytes: it had no verdict when the server died", p.name, p.open.id)
-	return p.resend(ctx)
-}
-
-// carolReturns: what was queued before and after the kill waits for Carol.
-func (s *scenario) carolReturns(ctx context.Context) error { return s.returns(ctx, s.carol) }
-
-// settle waits until everything that was sent has arrived; account says so if not.
-func (s *scenario) settle(context.Context) error {
-	s.ledger.until(settleTimeout, func(t totals) bool { return t.lost() == 0 })
+	if opened {
+		return errors.New("carol's device opened a message of after its revocation")
+	}
+	s.say("bob hands carol the envelope of a message of after that: her keys do not open it")
 	return nil
 }
 
@@ -235,18 +309,16 @@ func (s *scenario) settle(context.Context) error {
 func (s *scenario) account() error {
 	t := s.ledger.totals()
 	fmt.Println()
-	fmt.Printf("sent       %4d envelopes, each to two others: %d deliveries due\n", t.sent, t.due)
-	fmt.Printf("queued     %4d envelopes, %d of them only when sent again after the kill\n", t.queued, t.resent)
-	fmt.Printf("delivered  %4d live\n", t.live)
-	fmt.Printf("replayed   %4d after being offline or after the kill (%d rows came twice and were recognised)\n", t.replayed, t.again)
+	fmt.Printf("written    %4d messages, for %d readings\n", t.messages, t.due)
+	fmt.Printf("read       %4d\n", t.read)
+	fmt.Printf("twice      %4d\n", t.twice)
+	fmt.Printf("failed     %4d\n", t.failed)
 	fmt.Printf("lost       %4d\n", t.lost())
 	switch {
 	case t.lost() != 0:
-		return fmt.Errorf("%d deliveries are missing", t.lost())
-	case t.altered != 0:
-		return fmt.Errorf("%d deliveries have other bytes than were sent", t.altered)
-	case t.queued != t.sent:
-		return fmt.Errorf("%d envelopes were sent, %d queued", t.sent, t.queued)
+		return fmt.Errorf("%d messages were not read", t.lost())
+	case t.twice+t.foreign+t.failed != 0:
+		return fmt.Errorf("%d messages were shown twice, %d to the wrong reader, %d not at all", t.twice, t.foreign, t.failed)
 	}
 	return nil
 }

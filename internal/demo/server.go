@@ -61,7 +61,7 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), listener.Close()
 }
 
-func (s *server) url() string { return "ws://" + s.listen + "/v1/relay" }
+func (s *server) url() string { return "http://" + s.listen }
 
 // start starts the relay and waits until it is ready.
 func (s *server) start(ctx context.Context) error {
