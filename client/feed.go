@@ -106,6 +106,7 @@ type replay struct {
 	last   wire.StreamID // of the rows that move, or the cursor
 	marked bool          // a row with replay: true came
 	moved  int           // rows that move
+	passed int           // live rows, of the replay's time and after it
 	cut    bool          // rows beyond the limit were left out
 	held   []row         // rows without a marker
 	bytes  int           // of held
@@ -247,6 +248,7 @@ func (f *feed) pass(frame wire.ServerFrame) error {
 	if !f.live {
 		return nil
 	}
+	f.passed++
 	return f.add(row{frame: frame})
 }
 
@@ -333,10 +335,15 @@ func (f *feed) release(replayed int) error {
 	return nil
 }
 
-// listen hands over live rows until enough of them came to resume again.
+// listen hands over live rows until it is time to resume again for those that came.
 func (f *feed) listen(ctx context.Context) error {
 	var due <-chan time.Time
-	for came := 0; came < settleRows; {
+	for f.passed < settleRows {
+		if f.passed > 0 && due == nil {
+			timer := f.conn.clock.NewTimer(settleTime)
+			defer timer.Stop()
+			due = timer.Chan()
+		}
 		frame, ok, err := f.ready(ctx)
 		if err == nil && !ok {
 			frame, err = f.conn.await(ctx, due)
@@ -351,11 +358,6 @@ func (f *feed) listen(ctx context.Context) error {
 		case wire.ServerDeliver, wire.ServerBoardUpdate, wire.ServerRoomEvent: // also one that says it is of a replay
 			if err := f.pass(frame); err != nil {
 				return err
-			}
-			if came++; came == 1 {
-				timer := f.conn.clock.NewTimer(settleTime)
-				defer timer.Stop()
-				due = timer.Chan()
 			}
 		default: // a resume_complete that nobody asked for, too
 		}

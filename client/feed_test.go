@@ -538,6 +538,23 @@ func TestFollowResumesAgainAfterEnoughLiveRows(t *testing.T) {
 	require.Len(t, r.rows, 1+2*client.SettleRows+2)
 }
 
+// A row that came live among those of the replay counts, too.
+func TestFollowResumesAgainForALiveRowWithinTheReplay(t *testing.T) {
+	t.Parallel()
+	conn, clock := clocked(t, func(p peer) {
+		p.expect(resume("7-1", 100))
+		p.send(deliver(3, "false"), deliver(2, "true"), complete(1, false))
+		p.expect(resume("7-2", 100))
+		p.send(deliver(3, "true"), complete(1, false))
+		p.close(wire.CloseGoingAway, "")
+	})
+	r := newReader(t, "7-1")
+	done := make(chan error, 1)
+	go func() { done <- r.follow(conn) }()
+	until(t, clock, client.SettleTime, done, func(err error) { require.Error(t, err) })
+	require.Equal(t, list("3 2* 3*"), r.rows)
+}
+
 // Nothing is asked for where nothing came.
 func TestFollowDoesNotResumeAgainWithoutRows(t *testing.T) {
 	t.Parallel()
