@@ -516,7 +516,7 @@ func makeBoardExample(t *testing.T, author, other *exampleDevice) boardExample {
 	example := boardExample{
 		Card: "018f6b1e-7f2a-7c3d-9a10-0123456789c1", Event: "018f6b1e-7f2a-7c3d-9a10-0123456789e1", Type: "created", Kind: "task",
 		Key: hex.EncodeToString(key), Commitment: hex.EncodeToString(commitment[:]), Nonce: hex.EncodeToString(nonce[:]),
-		Text: "Paint the fence.",
+		Text: `{"subject":"Paint the fence.","v":1}`,
 	}
 	header := []byte{1, 1, 2}
 	for _, id := range []string{exampleRoom, example.Card, example.Event, author.participant} {

@@ -31,6 +31,8 @@ import (
 	"github.com/peerrelay/peerrelay/e2ee/senderkey"
 	"github.com/peerrelay/peerrelay/e2ee/signed"
 	"github.com/peerrelay/peerrelay/identity"
+	"github.com/peerrelay/peerrelay/store"
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 //go:generate go test -count=1 -run ^TestE2EEPage$ . -update
@@ -228,7 +230,7 @@ var durations = map[string]time.Duration{
 // value computes a constant of whole numbers and durations.
 func (c constants) value(t *testing.T, name string) int {
 	t.Helper()
-	require.Contains(t, c, name, "there is no such constant any more")
+	require.NotNil(t, c[name], "there is no constant %s any more", name)
 	n, exact := constant.Int64Val(c.eval(t, c[name]))
 	require.True(t, exact, name)
 	return int(n)
@@ -296,7 +298,6 @@ func e2eeLimitTable(t *testing.T) string {
 		{"keys of somebody who left are kept", span(schemes.value(t, "leftKept"))},
 		{"ratchet: missing messages of one chain before one that is opened", count(ratchet.MaxSkip)},
 		{"ratchet: message keys kept for one session", count(ratchet.MaxSkipped)},
-		{"ratchet: plaintext", count(signed.MaxPlaintext) + " bytes"},
 		{"sessions of one direct room that are kept", count(ratchet.MaxSessions)},
 		{"ids of former sessions that are kept", count(ratchet.MaxRetired)},
 		{"messages in a row that fail before a session is given up", count(ratchet.ResetAfter)},
@@ -306,6 +307,8 @@ func e2eeLimitTable(t *testing.T) string {
 		{"one-time prekeys at the relay, and in one upload", count(schemes.value(t, "MaxPrekeyUpload"))},
 		{"text of a Board event, for two recipients", count(boardseal.MaxText(2)) + " bytes"},
 		{"recipients of a Board event, with its author", count(boardseal.MaxRecipients)},
+		{"subject of a card, and label of an option", count(client.value(t, "MaxSubject")) + " code points"},
+		{"options of a card", count(client.value(t, "MaxOptions"))},
 		{"envelopes of a room that wait for a key", count(client.value(t, "maxPending"))},
 		{"envelopes sent at once, and in a second", count(client.value(t, "paceBurst")) + ", and " + count(client.value(t, "pacePerSecond"))},
 		{"until a missing verdict counts as none", span(client.value(t, "verdictTimeout"))},
@@ -314,6 +317,30 @@ func e2eeLimitTable(t *testing.T) string {
 		fmt.Fprintf(&rows, "| %s | %s |\n", row[0], row[1])
 	}
 	return rows.String()
+}
+
+// Large numbers in the text are limits of the table, or follow from the code.
+func TestE2EENumbersInTheText(t *testing.T) {
+	t.Parallel()
+	known := e2eeLimitTable(t)
+	for _, n := range []int{
+		wire.MaxMessage, wire.MaxFileSize, senderkey.MaxIterations - 1, content.ChunkSize + 1, // of the last message, and an example
+		constantsOf(t, "client/keystore").value(t, "MaxSeen"), store.MaxSessionKey,
+	} {
+		known += " " + grouped(n) + " "
+	}
+	number := regexp.MustCompile(`\b[0-9]{1,3}(?:,[0-9]{3})+\b`)
+	named := 0
+	for i, line := range readPage(t, filepath.Join(root, e2eePage)).lines {
+		if strings.HasPrefix(line, "  ") && strings.Contains(line, `": `) {
+			continue // of an example
+		}
+		for _, n := range number.FindAllString(line, -1) {
+			named++
+			require.Regexp(t, `[^0-9,]`+n+`[^0-9,]`, known, "%s:%d: %s is no limit", e2eePage, i+1, n)
+		}
+	}
+	require.Greater(t, named, 20)
 }
 
 // grouped writes a number with a comma before every three digits.
