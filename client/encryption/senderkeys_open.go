@@ -238,13 +238,13 @@ func answer(tx *keystore.Tx, room *Room, from *Member, request senderkey.KeyRequ
 	if err := saveBinary(tx, ownStateKey(room.ID), own); err != nil {
 		return nil, err
 	}
-	kind, payload := wire.KindKeyRequest, []byte(nil)
+	ts := uint64(now.UnixMilli())
+	var sealed Sealed
 	if given.Key != nil {
-		kind, payload = wire.KindSenderKey, given.Key.Encode()
+		sealed, err = sealExchange(tx, room, to, wire.KindSenderKey, ts, given.Key.Encode())
 	} else {
-		payload = given.Unavailable.Encode()
+		sealed, err = sealExchange(tx, room, to, wire.KindKeyRequest, ts, given.Unavailable.Encode())
 	}
-	sealed, err := sealExchange(tx, room, to, kind, uint64(now.UnixMilli()), payload)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,10 @@ package encryption_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +23,7 @@ import (
 	"github.com/peerrelay/peerrelay/e2ee/seal"
 	"github.com/peerrelay/peerrelay/e2ee/senderkey"
 	"github.com/peerrelay/peerrelay/e2ee/signed"
+	"github.com/peerrelay/peerrelay/identity"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -164,6 +168,7 @@ func TestTenTriggersAreOneGeneration(t *testing.T) {
 			})
 		}
 		wait.Wait()
+		require.Equal(t, int32(1), alice.relay.busiest.Load(), "one at a time")
 		require.Equal(t, round, alice.relay.calls)
 		require.Len(t, alice.relay.gens, round)
 		alice.say(fmt.Sprint("round ", round))
@@ -218,6 +223,7 @@ func TestKilledDuringAnAllocation(t *testing.T) {
 	alice.relay.after = nil
 	alice.say("hello")
 	require.Len(t, alice.relay.gens, 2)
+	require.Equal(t, 2, alice.relay.calls)
 	w.settle()
 	require.Equal(t, map[string]int{"hello": 1}, bob.shown)
 	opened, err := bob.take(w.newest())
@@ -265,6 +271,13 @@ func TestRelayThatForgotGenerations(t *testing.T) {
 	w.settle()
 	require.Equal(t, 1, bob.shown["after"])
 	require.Empty(t, bob.lost)
+	// It is noticed, too, when the store is opened: nothing is sent that it does not know.
+	alice.relay.last, alice.relay.gens, alice.relay.since = 2, map[[16]byte]uint64{}, map[uint64]uint64{}
+	w.retired = 1
+	alice.restart()
+	alice.say("noticed")
+	require.Empty(t, alice.refused)
+	require.Equal(t, uint64(5), alice.relay.last)
 	// It cannot keep a client busy without end.
 	alice.relay.last = 0
 	w.version++
@@ -624,6 +637,70 @@ func TestRequestsThatAreNotAnswered(t *testing.T) {
 	carol.refuses(before, senderkey.ErrBeforeKey)
 }
 
+// J06: the sender has no key any more, or left: what waits is lost, and nobody asks again.
+func TestRepairsThatEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "alice", "bob", "carol")
+	alice, bob, carol := w.members[0], w.members[1], w.members[2]
+	w.settle()
+	alice.say("from alice")
+	carol.say("from carol")
+	bob.inbox, carol.inbox = nil, nil
+	for _, row := range w.rows(wire.KindMessage) {
+		bob.receive(row)
+	}
+	require.Len(t, bob.waiting(), 2)
+	key := alice.newestKey()
+	bob.receive(carol.forge(bob, wire.KindKeyRequest, senderkey.KeyUnavailable{KID: key.KID, Gen: key.Gen}.Encode()))
+	require.Len(t, bob.waiting(), 2, "nobody says so for Alice")
+	bob.receive(alice.forge(bob, wire.KindKeyRequest, senderkey.KeyUnavailable{KID: key.KID, Gen: key.Gen}.Encode()))
+	require.Len(t, bob.waiting(), 1)
+	require.Len(t, bob.lost, 1)
+	require.ErrorIs(t, bob.lost[0], encryption.ErrLost)
+	require.ErrorIs(t, bob.lost[0], senderkey.ErrUnavailable)
+	require.NoError(t, bob.store.Update(func(tx *keystore.Tx) error {
+		event := &wire.RoomEvent{Event: wire.MemberRemoved, Version: int64(w.version) + 1, ParticipantID: carol.id()}
+		return bob.cipher.Event(tx, bob.room, event)
+	}))
+	for range 5 {
+		w.now = w.now.Add(time.Minute)
+		require.Empty(t, bob.tick().Send)
+	}
+	require.Empty(t, bob.waiting())
+	require.Len(t, bob.lost, 2)
+}
+
+// A key that came is not asked for again, also if it came too late to be of use.
+func TestKeysThatCame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "alice", "bob")
+	alice, bob := w.members[0], w.members[1]
+	w.settle()
+	alice.say("hello")
+	bob.inbox = nil
+	bob.receive(w.newest())
+	alice.inbox = nil
+	w.now = w.now.Add(-time.Hour) // the clock is set back
+	next := bob.tick().Next
+	require.LessOrEqual(t, next.Sub(w.now), time.Minute)
+	bob.receiveKeys()
+	require.Equal(t, 1, bob.shown["hello"])
+	for range 3 {
+		w.now = w.now.Add(time.Minute)
+		require.Empty(t, bob.tick().Send)
+	}
+	// Of a generation that is not kept any more a key is no use, and no failure.
+	for gen := range uint64(senderkey.MaxGenerations + 1) {
+		d := senderkey.Distribution{KID: senderkey.KID{byte(gen + 1)}, Gen: 100 + gen, CK: [32]byte{1}}
+		bob.receive(alice.forge(bob, wire.KindSenderKey, d.Encode()))
+	}
+	old := senderkey.Distribution{KID: senderkey.KID{77}, Gen: 50, CK: [32]byte{1}}
+	opened, err := bob.take(alice.forge(bob, wire.KindSenderKey, old.Encode()))
+	require.NoError(t, err)
+	require.False(t, opened.Retry)
+	require.Empty(t, bob.lost)
+}
+
 // J07: a restart forgets no id, and a sender may begin at seq 1 again.
 func TestRepeatsAfterARestart(t *testing.T) {
 	t.Parallel()
@@ -828,6 +905,10 @@ func TestRestoredOldCopies(t *testing.T) {
 			alice.refresh()
 			alice.say("restored")
 			require.Equal(t, newest+1, alice.relay.last)
+			require.NoError(t, alice.store.View(func(tx *keystore.Tx) error {
+				require.Equal(t, uint64(1), tx.Restores(), "all rooms know")
+				return nil
+			}))
 			w.settle()
 			require.Equal(t, 1, bob.shown["restored"])
 			require.Empty(t, bob.lost)
@@ -977,6 +1058,76 @@ func TestEventsComeLateAndTwice(t *testing.T) {
 	require.Empty(t, bob.waiting())
 	require.Len(t, bob.lost, 1)
 	require.Empty(t, w.rows(wire.KindKeyRequest))
+}
+
+// The news that somebody left ends a generation, whatever roster there is; and so does a
+// roster without them, even if the relay then does not answer and an older one comes.
+func TestNewsAndOldRosters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "alice", "bob", "carol")
+	alice, carol := w.members[0], w.members[2]
+	w.settle()
+	alice.say("one")
+	old := alice.room
+	w.leave(carol)
+	require.NoError(t, alice.store.Update(func(tx *keystore.Tx) error {
+		event := &wire.RoomEvent{Event: wire.MemberRemoved, Version: int64(w.version), ParticipantID: carol.id()}
+		return alice.cipher.Event(tx, old, event)
+	}))
+	_, err := alice.trySeal(alice.draft("two", w.id))
+	require.ErrorIs(t, err, encryption.ErrPrepare)
+
+	bob := w.members[1]
+	bob.refresh()
+	bob.say("three")
+	old = bob.room
+	w.leave(alice)
+	bob.refresh()
+	bob.relay.after = func() error { return errScripted }
+	require.ErrorIs(t, bob.prepare(), errScripted)
+	bob.room = old
+	_, err = bob.trySeal(bob.draft("four", w.id))
+	require.ErrorIs(t, err, encryption.ErrPrepare)
+}
+
+// What the relay and the room are told of a key is bound to it and its kid.
+func TestPublishedKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "alice", "bob")
+	alice, bob := w.members[0], w.members[1]
+	w.settle()
+	alice.say("hello")
+	own := &pairwise.Own{ID: bob.id(), Identity: bob.self.Identity, Agreement: bob.self.Agreement}
+	channel, err := pairwise.New(w.id, own, alice.member.Member)
+	require.NoError(t, err)
+	m, err := channel.Open(w.rows(wire.KindSenderKey)[0].raw)
+	require.NoError(t, err)
+	d, err := senderkey.ParseDistribution(m.Payload)
+	require.NoError(t, err)
+	mac := hmac.New(sha256.New, d.CK[:])
+	mac.Write(append([]byte("peerrelay/sender-key-published/v1\x00"), d.KID[:]...))
+	require.Equal(t, string(mac.Sum(nil)), alice.relay.keys[d.KID])
+	require.NotContains(t, alice.relay.keys[d.KID], string(d.CK[:]))
+}
+
+// One message takes so many keys with it and no more; the next one takes the rest.
+func TestKeysPerSealAreBounded(t *testing.T) {
+	t.Parallel()
+	const bound, extra = 512, 5
+	w := newWorld(t, "alice")
+	alice := w.members[0]
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	keys := identity.Keys{Identity: [32]byte(public), Agreement: alice.self.Keys.Agreement}
+	keys.AgreementSignature = identity.SignAgreement(private, keys.Agreement)
+	for range bound + extra {
+		m, err := signed.NewMember(uuid(), &keys)
+		require.NoError(t, err)
+		alice.room.Members = append(alice.room.Members, encryption.Member{Member: m, Keys: keys})
+	}
+	require.Len(t, alice.seal(alice.draft("one", w.id)), bound+1)
+	require.Len(t, alice.seal(alice.draft("two", w.id)), extra+1)
+	require.Len(t, alice.seal(alice.draft("three", w.id)), 1)
 }
 
 // A roster that was looked up before somebody left gives them no new key.

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +86,8 @@ type scriptedRelay struct {
 	last  uint64
 	calls int
 	after func() error // what becomes of an answer
+
+	busy, busiest atomic.Int32 // callers at once
 }
 
 func (r *scriptedRelay) AllocateGeneration(_ context.Context, kid [16]byte, key []byte) (uint64, error) {
@@ -109,6 +113,11 @@ func (r *scriptedRelay) AllocateGeneration(_ context.Context, kid [16]byte, key 
 }
 
 func (r *scriptedRelay) NewestGeneration(context.Context) (uint64, error) {
+	r.busiest.Store(max(r.busiest.Load(), r.busy.Add(1)))
+	defer r.busy.Add(-1)
+	for range 1000 {
+		runtime.Gosched() // others are let in, if they may
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last, nil
@@ -301,7 +310,7 @@ func (d *device) postAll(sealed []encryption.Sealed) {
 func (w *world) accept(from *device, sealed encryption.Sealed) wire.Code {
 	w.t.Helper()
 	var frame wire.ClientFrame
-	require.Nil(w.t, wire.ParseClient(sealed.Raw, &frame))
+	require.NoError(w.t, wire.ParseClient(sealed.Raw, &frame))
 	e := &frame.Envelope
 	require.Nil(w.t, e.Check())
 	require.Equal(w.t, from.id(), string(e.From))
