@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -8,4 +9,9 @@ import (
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m, func() error { return goleak.Find() }) }
+func TestMain(m *testing.M) {
+	if what := os.Getenv(childVariable); what != "" {
+		runChild(what)
+	}
+	pgtest.Main(m, func() error { return goleak.Find() })
+}

@@ -41,6 +41,10 @@ type File struct {
 
 // Draft is what Send sends: a text or a file, or both.
 type Draft struct {
+	// ID makes a message one that is sent once, however often Send is called with it, also after
+	// the program was killed: it is the envelope's id, 1 to 96 printable ASCII characters
+	// that nobody can guess. Empty: Send draws one.
+	ID   string
 	Text string
 	File *File  // up to content.MaxFile bytes
 	To   string // a participant, for a private message; empty: everybody else in the room
@@ -54,7 +58,8 @@ type Draft struct {
 // Sent is what became of a Draft.
 type Sent struct {
 	IDs        []string // of its envelopes; the last one of them completes it
-	Recipients []string // participants that it is stored for
+	Recipients []string // participants that it is stored for; empty where Already
+	Already    bool     // an earlier Send with this ID had sent it
 }
 
 // Message is a message that was verified, decrypted, and saved.

@@ -97,7 +97,7 @@ func (f *flush) settle(conn *Conn, batch []waiting, verdicts map[string]Verdict)
 				if f.own[w.ID] {
 					f.queued[w.ID] = true
 				}
-				if err := tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq)); err != nil {
+				if err := s.noteSent(tx, w); err != nil {
 					return err
 				}
 			default:
@@ -117,6 +117,16 @@ func (f *flush) settle(conn *Conn, batch []waiting, verdicts map[string]Verdict)
 		s.tried.forgetLimited(conn, batch, verdicts)
 	}
 	return limited, err
+}
+
+// noteSent forgets an envelope that is queued, and remembers the id of what somebody wrote.
+func (s *Session) noteSent(tx *keystore.Tx, w *waiting) error {
+	if w.content() {
+		if _, err := tx.MarkSeen(s.id, sentID(w.ID)); err != nil {
+			return err
+		}
+	}
+	return tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq))
 }
 
 // refuse takes the relay's refusal of one envelope. What it could not store now is kept; but a

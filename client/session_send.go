@@ -6,7 +6,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"golang.org/x/crypto/blake2b"
 
 	"github.com/peerrelay/peerrelay/client/encryption"
 	"github.com/peerrelay/peerrelay/client/keystore"
@@ -46,13 +49,16 @@ func (s *Session) Send(ctx context.Context, draft Draft) (Sent, error) {
 		return Sent{}, fmt.Errorf("send: %w", err)
 	}
 	defer release(s.sending)
-	var sent Sent
+	sent := Sent{Already: draft.ID != ""}
 	for len(drafts) > 0 {
 		group := drafts[:min(sendGroup, len(drafts))]
 		drafts = drafts[len(group):]
-		sent.Recipients, err = s.sendGroup(ctx, group)
+		recipients, err := s.sendOnce(ctx, group, draft.ID != "")
 		if err != nil {
 			return sent, fmt.Errorf("send: %w", err)
+		}
+		if recipients != nil {
+			sent.Recipients, sent.Already = recipients, false
 		}
 		for i := range group {
 			sent.IDs = append(sent.IDs, group[i].ID)
@@ -63,6 +69,39 @@ func (s *Session) Send(ctx context.Context, draft Draft) (Sent, error) {
 	}
 	return sent, nil
 }
+
+// sendOnce sends drafts, but for those whose id says that they were sent, or wait to be.
+func (s *Session) sendOnce(ctx context.Context, drafts []encryption.Draft, named bool) (recipients []string, err error) {
+	if !named {
+		return s.sendGroup(ctx, drafts, false)
+	}
+	var waits []encryption.Sealed
+	var fresh []encryption.Draft
+	err = s.store.View(func(tx *keystore.Tx) error {
+		all, err := enqueued(tx, s.id)
+		for i := range drafts {
+			id := drafts[i].ID
+			at := slices.IndexFunc(all, func(w waiting) bool { return w.ID == id })
+			switch {
+			case at >= 0:
+				waits = append(waits, all[at].sealed())
+			case !tx.Seen(s.id, sentID(id)):
+				fresh = append(fresh, drafts[i])
+			}
+		}
+		return err
+	})
+	if err == nil && len(waits) > 0 {
+		_, err = s.deliver(ctx, waits)
+	}
+	if err != nil || len(fresh) == 0 {
+		return nil, err
+	}
+	return s.sendGroup(ctx, fresh, true)
+}
+
+// sentID is what an own envelope that was queued is remembered by.
+func sentID(id string) string { return "sent/" + id }
 
 func acquire(ctx context.Context, free chan struct{}) error {
 	select {
@@ -100,19 +139,40 @@ func (s *Session) drafts(d *Draft) ([]encryption.Draft, error) {
 		return nil, err
 	}
 	var drafts []encryption.Draft
-	for _, group := range parts {
+	for n, group := range parts {
 		payload, err := content.Encode(group...)
 		if err != nil {
 			return nil, err
 		}
+		id, err := d.id(n)
+		if err != nil {
+			return nil, err
+		}
 		drafts = append(drafts, encryption.Draft{
-			ID: newID(), Kind: kind, To: to, Payload: payload, File: declared(group), TS: uint64(s.clock.Now().UnixMilli()), ExpiresAt: expires,
+			ID: id, Kind: kind, To: to, Payload: payload, File: declared(group), TS: uint64(s.clock.Now().UnixMilli()), ExpiresAt: expires,
 		})
 	}
 	if kind == wire.KindNotice && (len(drafts) != 1 || d.File != nil) {
 		return nil, fmt.Errorf("%w: a notice is one text", content.ErrTooLarge)
 	}
 	return drafts, nil
+}
+
+// maxDraftID leaves room for the numbers of a file's envelopes.
+const maxDraftID = 96
+
+// id is that of the draft's envelope n.
+func (d *Draft) id(n int) (string, error) {
+	switch {
+	case d.ID == "":
+		return newID(), nil
+	case len(d.ID) > maxDraftID || !wire.ValidID([]byte(d.ID)):
+		return "", fmt.Errorf("%w: the ID of a draft is 1 to %d printable ASCII characters", ErrID, maxDraftID)
+	case n == 0:
+		return d.ID, nil
+	default:
+		return fmt.Sprintf("%s.%d", d.ID, n), nil
+	}
 }
 
 // parts are the payloads of a draft: a text, then what its file is split into.
@@ -127,6 +187,10 @@ func (d *Draft) parts() ([][]content.Part, error) {
 			return nil, err
 		}
 		for _, part := range split {
+			if c, ok := part.(*content.Chunk); ok && d.ID != "" { // the rest may be sent by a later process
+				named := blake2b.Sum256([]byte("file/" + d.ID))
+				copy(c.FileID[:], named[:])
+			}
 			all = append(all, []content.Part{part})
 		}
 	}
@@ -166,7 +230,7 @@ func newID() string {
 
 // sendGroup seals and sends drafts, and seals them once more where the relay says that the
 // keys of before are over (STATE, "Message During Rekey").
-func (s *Session) sendGroup(ctx context.Context, drafts []encryption.Draft) (recipients []string, err error) {
+func (s *Session) sendGroup(ctx context.Context, drafts []encryption.Draft, named bool) (recipients []string, err error) {
 	for again := range 2 {
 		sealed, recipients, err := s.seal(ctx, drafts)
 		if err != nil {
@@ -177,7 +241,9 @@ func (s *Session) sendGroup(ctx context.Context, drafts []encryption.Draft) (rec
 			return recipients, err
 		}
 		for i := range drafts {
-			drafts[i].ID = newID() // the bytes will be others, and so is the message
+			if !named { // the relay stored nothing under the id
+				drafts[i].ID = newID()
+			}
 		}
 		s.outdate()
 	}
@@ -302,6 +368,9 @@ func noVerdict(cause error) error {
 }
 
 func (s *Session) sleep(ctx context.Context, pause time.Duration) error {
+	if pause <= 0 {
+		return ctx.Err()
+	}
 	timer := s.clock.NewTimer(pause)
 	defer timer.Stop()
 	select {
