@@ -49,6 +49,7 @@ type party struct {
 	device    string
 	role      string
 	left      bool
+	looked    uint64                  // the room's version when it was looked at last; 0: it always is
 	known     *encryption.Member      // what others have checked
 	published encryption.PrekeyUpload // what the relay has of it
 	lastID    uint32
@@ -101,10 +102,13 @@ func (p *party) member(t testing.TB) *encryption.Member {
 	return p.known
 }
 
-// room is the room as the party looks at it now.
+// room is the room as the party knows it.
 func (p *party) room(t testing.TB) *encryption.Room {
 	t.Helper()
 	room := &encryption.Room{ID: p.at.id, Kind: "direct", Scheme: encryption.DoubleRatchet, Version: p.at.version, Self: p.self, Role: p.role}
+	if p.looked != 0 {
+		room.Version = p.looked
+	}
 	for _, other := range p.at.all {
 		if other != p && !other.left {
 			room.Members = append(room.Members, *other.member(t))

@@ -34,7 +34,10 @@ type conversation struct {
 	restores uint64 // Tx.Restores that the sessions were saved under
 
 	sessions *ratchet.Sessions
-	repair   ratchet.Repair
+
+	// What could not be opened, stored as broken(8) ratchet.Repair.
+	repair ratchet.Repair
+	broken uint64 // the highest gen of those messages: only a change after it mends them
 }
 
 const (
@@ -103,16 +106,18 @@ func loadConversation(tx *keystore.Tx, room *Room, peer *identity.Keys) (*conver
 // there is nothing that was sent with.
 func (c *conversation) savedUnder(restores uint64) {
 	if c.sessions.Activated() && restores != c.restores {
-		c.restores = restores
 		c.repair.Lost()
 	}
+	c.restores = restores
 }
 
 // readRepair reads what could not be opened; without it, nothing was.
 func (c *conversation) readRepair(tx *keystore.Tx) {
-	if stored := tx.Get(keystore.Sessions, repairKey(c.room.ID)); stored != nil {
-		_ = c.repair.UnmarshalBinary(stored) // it is left as it is, and counting begins anew
+	stored := tx.Get(keystore.Sessions, repairKey(c.room.ID))
+	if len(stored) < 8 || c.repair.UnmarshalBinary(stored[8:]) != nil {
+		return
 	}
+	c.broken = binary.BigEndian.Uint64(stored)
 }
 
 func (c *conversation) save(tx *keystore.Tx) error {
@@ -133,7 +138,7 @@ func (c *conversation) save(tx *keystore.Tx) error {
 	if err != nil {
 		return err
 	}
-	return tx.Put(keystore.Sessions, repairKey(c.room.ID), repair)
+	return tx.Put(keystore.Sessions, repairKey(c.room.ID), append(binary.BigEndian.AppendUint64(nil, c.broken), repair...))
 }
 
 func readKeys(b []byte) (k identity.Keys) {
@@ -147,8 +152,25 @@ func readKeys(b []byte) (k identity.Keys) {
 // session, clear the key material).
 func (c *conversation) clear(tx *keystore.Tx, version uint64) {
 	c.sessions.Clear()
-	c.repair.Done()
+	if version > c.broken {
+		c.repair.Done()
+	}
 	c.since, c.restores = version, tx.Restores()
+}
+
+// failed counts a message that was not opened. What is of a session that is over does not get
+// here, so that one which is not known is a reason to begin anew each time: that it was one
+// before may have been forgotten, as a late message of another session opened since.
+func (c *conversation) failed(m *ratchet.Message, gen uint64, why error) {
+	c.repair.Failed(m, why)
+	unknown := errors.Is(why, ratchet.ErrUnknownSession) || errors.Is(why, ratchet.ErrUnknownPrekey)
+	if unknown {
+		c.repair.Lost()
+	}
+	diverged := errors.Is(why, ratchet.ErrNotAuthentic) || errors.Is(why, ratchet.ErrTooFarAhead)
+	if c.repair.Wanted() && (unknown || diverged) {
+		c.broken = max(c.broken, gen)
+	}
 }
 
 // begin begins a session of the owner with the bundle.
@@ -182,7 +204,7 @@ func (c *conversation) open(tx *keystore.Tx, m *ratchet.Message, gen uint64) ([]
 	}
 	opened, err := sessions.Open(&own, storedPrekeys{tx}, m)
 	if err != nil {
-		c.repair.Failed(m, err)
+		c.failed(m, gen, err)
 		return nil, err
 	}
 	if opened.Used != 0 {
@@ -197,7 +219,9 @@ func (c *conversation) open(tx *keystore.Tx, m *ratchet.Message, gen uint64) ([]
 	if opened.Began && opened.Newest {
 		c.restores = tx.Restores() // it began after the store was found to be an old copy
 	}
-	c.repair.Opened(opened)
+	if gen >= c.broken { // else one that began later is broken
+		c.repair.Opened(opened)
+	}
 	return append([]byte{}, opened.Plaintext...), nil // never nil
 }
 
