@@ -71,7 +71,7 @@ func (d *Device) roomCredentialAfter(ctx context.Context, room, refused string) 
 	case <-ctx.Done():
 		return Credential{}, ctx.Err()
 	}
-	now := d.now()
+	now := d.clock.Now()
 	if kept := login.kept; kept.Token != "" && kept.Token != refused && now.Before(login.until.Add(-credentialMargin)) {
 		return kept, nil
 	}
@@ -105,12 +105,4 @@ func (d *Device) inSession(ctx context.Context, room, path string, r request) er
 		return err
 	}
 	return d.api.call(ctx, again.Token, r)
-}
-
-// now is by the device's clock.
-func (d *Device) now() time.Time {
-	if d.clock == nil {
-		return time.Now()
-	}
-	return d.clock.Now()
 }
