@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,7 +60,7 @@ func (f *flaky) marker(replay bool) string {
 	if !f.marked {
 		return ""
 	}
-	return fmt.Sprint(replay)
+	return strconv.FormatBool(replay)
 }
 
 var errCut = errors.New("cut")

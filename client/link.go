@@ -62,12 +62,13 @@ func (l *link) run(ctx context.Context, use func(ctx context.Context, conn *Conn
 		if stop, ok := errors.AsType[*finalError](err); ok {
 			return stop.error
 		}
-		switch {
-		case err == nil, ctx.Err() != nil:
-			return nil
-		case !l.retryable(err):
+		if err == nil || ctx.Err() != nil {
+			return nil //nolint:nilerr // what ended with ctx is no error
+		}
+		if !l.retryable(err) {
 			return err
-		case lived >= steady:
+		}
+		if lived >= steady {
 			failures = newBackoff()
 		}
 		pause := pauseAfter(err, failures)

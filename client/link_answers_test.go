@@ -247,6 +247,9 @@ func (b *stubborn) sendTwice() {
 	} else {
 		until(t, b.clock, client.ReceiptTimeout, done, check)
 	}
+	if b.answer.rejects == wire.RateLimited {
+		return // the program's to send again, after a pause
+	}
 	_, err := running.Load().SendAll(t.Context(), batchOf(1, "m1"))
 	require.ErrorIs(t, err, client.ErrResend)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 // receiptTimeout is how long verdicts may take, from the last envelope that was sent or the last
@@ -31,8 +33,10 @@ type Outgoing struct {
 // verdicts are those that came, by id, also with an error: what is queued stays queued.
 //
 // Nothing is sent where an envelope has no id (ErrNoID), one that is already waited for
-// (ErrDuplicateID), or was in an earlier SendAll of this connection (ErrResend). The caller
-// keeps to the relay's rate. Nobody needs to Receive.
+// (ErrDuplicateID), or was sent by an earlier SendAll of this connection (ErrResend); but one
+// that was refused as rate_limited, whose seq is unused (docs/protocol.md, "Rate"), may be sent
+// again after a pause, as long as none behind it was queued. sentBefore tells which
+// were sent. The caller keeps to the relay's rate. Nobody needs to Receive.
 func (c *Conn) SendAll(ctx context.Context, batch []Outgoing) (verdicts map[string]Verdict, err error) {
 	b := &sending{conn: c, done: make(chan Verdict, len(batch)), verdicts: make(map[string]Verdict, len(batch))}
 	defer b.forget()
@@ -53,6 +57,14 @@ func (c *Conn) SendAll(ctx context.Context, batch []Outgoing) (verdicts map[stri
 	return b.verdicts, err
 }
 
+// sentBefore reports whether SendAll would return ErrResend for an envelope: it has written it
+// on this connection, and the relay did not answer that it was too busy to look at it.
+func (c *Conn) sentBefore(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.batched.has(id)
+}
+
 // sending is a batch on its way.
 type sending struct {
 	conn     *Conn
@@ -69,11 +81,11 @@ func (b *sending) expect(out Outgoing) error {
 		return ErrNoID
 	}
 	c := b.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.batched.has(id) {
+	if c.sentBefore(id) {
 		return fmt.Errorf("envelope %q: %w", id, ErrResend)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.expectLocked(id, out.Recipients, b.done); err != nil {
 		return err
 	}
@@ -114,6 +126,11 @@ func (b *sending) take() {
 func (b *sending) note(verdict Verdict) {
 	b.verdicts[verdict.ID] = verdict
 	b.refused = b.refused || verdict.Reason != ""
+	if verdict.Reason == wire.RateLimited {
+		b.conn.mu.Lock()
+		b.conn.batched.remove(verdict.ID)
+		b.conn.mu.Unlock()
+	}
 }
 
 // wait waits for the verdicts of what was sent.

@@ -120,6 +120,8 @@ func (s *settledIDs) add(id string) {
 	s.next = (s.next + 1) % len(s.ring)
 }
 
+func (s *settledIDs) remove(id string) { delete(s.ids, id) }
+
 func (s *settledIDs) has(id string) bool {
 	_, ok := s.ids[id]
 	return ok
