@@ -115,8 +115,17 @@ func TestKeysAreShownNowhere(t *testing.T) {
 		require.Greater(t, len(secret), 40)
 	}
 	for _, args := range [][]string{
-		{"status"}, {"fingerprint"}, {"fingerprint", robot}, {"device", "list"}, {"activate"}, {"room", "list"}, {"move", h.relay.URL()}, {"passphrase", "--key-file"},
-		{"enroll", "--help"}, {"status", "--help"}, {"passphrase", "--help"},
+		{"status"},
+		{"fingerprint"},
+		{"fingerprint", robot},
+		{"device", "list"},
+		{"activate"},
+		{"room", "list"},
+		{"move", h.relay.URL()},
+		{"passphrase", "--key-file"},
+		{"enroll", "--help"},
+		{"status", "--help"},
+		{"passphrase", "--help"},
 	} {
 		for _, more := range [][]string{nil, {"--json"}} {
 			got := h.types(t, "alice", "", append(args, more...)...)
@@ -174,11 +183,11 @@ func TestAnOlderFolder(t *testing.T) {
 	require.NoError(t, store.View(func(tx *keystore.Tx) error { record = tx.Get(keystore.Device, "record"); return nil }))
 	require.NoError(t, store.Close())
 	require.NoError(t, os.Mkdir(h.home("older"), 0o700))
-	clear := h.keep(t, filepath.Join("older", "device.json"), string(record)) // the form is the same
+	inTheClear := h.keep(t, filepath.Join("older", "device.json"), string(record)) // the form is the same
 	got := h.ok(t, "older", "", "status")
 	require.Equal(t, id, got["device_id"])
 	require.Equal(t, "ACTIVE", got["state"])
-	require.NoFileExists(t, clear)
+	require.NoFileExists(t, inTheClear)
 }
 
 func TestSecretsOnStandardInputFollowEachOther(t *testing.T) {

@@ -111,7 +111,7 @@ func (tty *teletype) runs(args ...string) (ended func() outcome) {
 	done := make(chan outcome, 1)
 	go func() {
 		var out bytes.Buffer
-		code := run(tty.t.Context(), args, console{tty.line, &out, tty.line, "peer"})
+		code := run(tty.t.Context(), args, console{in: tty.line, out: &out, err: tty.line, program: "peer"})
 		done <- outcome{code: code, out: out.String()}
 	}()
 	return func() outcome { return <-done }
