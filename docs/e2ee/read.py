@@ -284,17 +284,18 @@ class Session:
         return hdr, seal(mac(ck, b"\x01"), nonce, text, self.ad + counted)
 
 
-def accept(e, owner, agent, room, prekeys):
-    """The agent's session of a first message."""
+def accept(e, owner, agent, room, signed_prekeys, one_time_prekeys):
+    """The agent's session of a first message; the private prekeys are by their ids."""
     hdr = unb64(e["hdr"])
     require(len(hdr) == 138 and hdr[58:90] == owner.identity, "does not begin a session")
     start = hdr[90:138]
     ephemeral, (signed, one_time, _) = start[:32], struct.unpack(">IIQ", start[32:])
-    require(signed in prekeys and (one_time == 0 or one_time in prekeys), "a prekey that is not there")
-    dhs = [dh(prekeys[signed], owner.agreement), dh(agent.private, ephemeral), dh(prekeys[signed], ephemeral)]
+    require(signed in signed_prekeys and (one_time == 0 or one_time in one_time_prekeys), "a prekey that is not there")
+    private = signed_prekeys[signed]
+    dhs = [dh(private, owner.agreement), dh(agent.private, ephemeral), dh(private, ephemeral)]
     if one_time:
-        dhs.append(dh(prekeys[one_time], ephemeral))
-    return Session(x3dh(dhs), associated(owner, agent, start, room), prekeys[signed])
+        dhs.append(dh(one_time_prekeys[one_time], ephemeral))
+    return Session(x3dh(dhs), associated(owner, agent, start, room), private)
 
 
 # The Board
@@ -380,15 +381,16 @@ def main():
             session_id=room, to=room, kind=name, kid=b64url(kid), gen=1, ts=ts, **parts)
 
     d = x["direct"]
-    prekeys = {d[p]["id"]: bytes.fromhex(d[p]["private"]) for p in ("signed_prekey", "one_time_prekey")}
-    signed, one_time = (sodium.crypto_scalarmult_base(k) for k in prekeys.values())
+    ids = [d[p]["id"] for p in ("signed_prekey", "one_time_prekey")]
+    private = [bytes.fromhex(d[p]["private"]) for p in ("signed_prekey", "one_time_prekey")]
+    signed, one_time = map(sodium.crypto_scalarmult_base, private)
     nacl.signing.VerifyKey(robot.identity).verify(
-        label("signed-prekey") + struct.pack(">I", d["signed_prekey"]["id"]) + signed, bytes.fromhex(d["signed_prekey"]["signature"]))
+        label("signed-prekey") + struct.pack(">I", ids[0]) + signed, bytes.fromhex(d["signed_prekey"]["signature"]))
     first = read(d["first"]["message"]["envelope"].encode(), alice, robot, direct)
-    agents = accept(first, alice, robot, direct, prekeys)
+    agents = accept(first, alice, robot, direct, {ids[0]: private[0]}, {ids[1]: private[1]})
     opened["direct first"] = agents.open(first)
     ephemeral = bytes.fromhex(d["ephemeral"]["private"])
-    start = sodium.crypto_scalarmult_base(ephemeral) + struct.pack(">IIQ", *prekeys, d["started"])
+    start = sodium.crypto_scalarmult_base(ephemeral) + struct.pack(">IIQ", *ids, d["started"])
     dhs = [dh(alice.private, signed), dh(ephemeral, robot.agreement), dh(ephemeral, signed), dh(ephemeral, one_time)]
     owners = Session(x3dh(dhs), associated(alice, robot, start, direct), None)
     for name, e, session, sender, part, peer in (

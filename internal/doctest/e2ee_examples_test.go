@@ -439,7 +439,7 @@ func exampleKeyPair(key *ecdh.PrivateKey) pairOfKeys {
 func makeDirectExample(t *testing.T, owner, agent *exampleDevice) directExample {
 	t.Helper()
 	signedPrekey, oneTime, ephemeral := exampleKey(t, 0x61), exampleKey(t, 0x62), exampleKey(t, 0x63)
-	const signedID, oneTimeID = 7, 12
+	const signedID, oneTimeID = 7, 7 // of two kinds, so of two keys
 	signature := identity.SignPrekey(agent.identity, signedID, [32]byte(signedPrekey.PublicKey().Bytes()))
 	example := directExample{
 		SignedPrekey: prekeyExample{
