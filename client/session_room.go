@@ -258,7 +258,7 @@ func (r sessionRelay) PrekeyBundle(ctx context.Context, device string) (ratchet.
 	return r.session.device.takeBundle(ctx, device)
 }
 
-func (r sessionRelay) ResetRoom(ctx context.Context) error {
-	_, err := r.session.device.ResetRoom(ctx, r.session.id)
-	return err
+func (r sessionRelay) ResetRoom(ctx context.Context) (version uint64, err error) {
+	room, err := r.session.device.ResetRoom(ctx, r.session.id)
+	return uint64(max(0, room.Version)), err
 }

@@ -32,52 +32,69 @@ var ErrNoPeer = errors.New("there is nobody to talk to in this direct room")
 // it. The same holds for a state of an old copy of the key store.
 type doubleRatchet struct{}
 
-// Prepare asks for a reset where one is due, and else begins the owner's session where there
-// is none. After a reset it has to wait for the event: until then the session is not begun.
+// Prepare asks for a reset where one is due, and begins the owner's session where there is
+// none. Both are saved before anything follows from them.
 func (doubleRatchet) Prepare(ctx context.Context, relay Relay, store *keystore.Store, room *Room, now time.Time) error {
 	peer, ok := peerOf(room)
 	if !ok {
 		return nil
 	}
-	var reset, begin bool
+	if err := resetWhereDue(ctx, relay, store, room, peer, now); err != nil {
+		return fmt.Errorf("begin the conversation anew: %w", err)
+	}
+	if err := beginSession(ctx, relay, store, room, peer, now); err != nil {
+		return fmt.Errorf("begin a session: %w", err)
+	}
+	return nil
+}
+
+// resetWhereDue asks for a reset, once it is saved that it does. The event of it will say no
+// more than the answer; without the answer, it does.
+func resetWhereDue(ctx context.Context, relay Relay, store *keystore.Store, room *Room, peer *Member, now time.Time) error {
+	var due bool
 	err := store.Update(func(tx *keystore.Tx) error {
 		c, err := loadConversation(tx, room, &peer.Keys)
 		if err != nil {
 			return err
 		}
-		begin = c.mayBegin()
-		if reset = c.repair.Ask(now); !reset {
+		if due = c.repair.Ask(now); !due {
 			return nil
 		}
-		return c.save(tx) // before it is asked for
+		return c.save(tx)
 	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("prepare the conversation: %w", err)
-	case reset:
-		if err := relay.ResetRoom(ctx); err != nil {
-			return fmt.Errorf("begin the conversation anew: %w", err)
-		}
-		return nil
-	case begin:
-		return beginSession(ctx, relay, store, room, peer, now)
+	if err != nil || !due {
+		return err
 	}
-	return nil
+	version, err := relay.ResetRoom(ctx)
+	if err != nil {
+		return err
+	}
+	return store.Update(func(tx *keystore.Tx) error {
+		c, err := loadConversation(tx, room, &peer.Keys)
+		if err != nil {
+			return err
+		}
+		return c.endBefore(tx, version)
+	})
 }
 
-// mayBegin reports whether the owner has to begin a session, and nothing is to be done before.
-func (c *conversation) mayBegin() bool {
-	return c.owner && !c.sessions.Activated() && !c.repair.Wanted()
-}
-
-// beginSession takes a bundle, which uses up one of the other side's prekeys, and saves the
-// session that begins with it before anything is sent.
+// beginSession takes a bundle, which uses up one of the other side's prekeys, for a session that
+// the owner has to begin.
 func beginSession(ctx context.Context, relay Relay, store *keystore.Store, room *Room, peer *Member, now time.Time) error {
+	var missing bool
+	err := store.View(func(tx *keystore.Tx) error {
+		c, err := loadConversation(tx, room, &peer.Keys)
+		missing = err == nil && c.mayBegin()
+		return err
+	})
+	if err != nil || !missing {
+		return err
+	}
 	bundle, err := relay.PrekeyBundle(ctx, peer.Device)
 	if err != nil {
 		return fmt.Errorf("take the other device's prekeys: %w", err)
 	}
-	err = store.Update(func(tx *keystore.Tx) error {
+	return store.Update(func(tx *keystore.Tx) error {
 		c, err := loadConversation(tx, room, &peer.Keys)
 		if err != nil || !c.mayBegin() { // another Prepare did
 			return err
@@ -87,10 +104,11 @@ func beginSession(ctx context.Context, relay Relay, store *keystore.Store, room 
 		}
 		return c.save(tx)
 	})
-	if err != nil {
-		return fmt.Errorf("begin a session: %w", err)
-	}
-	return nil
+}
+
+// mayBegin reports whether the owner has to begin a session, and nothing is to be done before.
+func (c *conversation) mayBegin() bool {
+	return c.owner && !c.sessions.Activated() && !c.repair.Wanted()
 }
 
 // Seal encrypts a message to the room. Other kinds, and those to the participant, are ErrKind: a
@@ -196,11 +214,10 @@ func (doubleRatchet) Event(tx *keystore.Tx, room *Room, event *wire.RoomEvent) e
 		return nil
 	}
 	c, err := presentConversation(tx, room)
-	if err != nil || c == nil || uint64(max(0, event.Version)) <= c.since {
+	if err != nil || c == nil {
 		return err
 	}
-	c.clear(tx, uint64(event.Version))
-	return c.save(tx)
+	return c.endBefore(tx, uint64(max(0, event.Version)))
 }
 
 // presentConversation is the one with who is in the room now, else the stored one; nil where

@@ -32,11 +32,12 @@ type direct struct {
 	now     time.Time
 	all     []*party // everybody, also who has left
 
-	resets   int // done
-	asked    int // asked for, also in vain
-	bundles  int // taken
-	resetErr error
-	events   []wire.RoomEvent
+	resets     int // done
+	asked      int // asked for, also in vain
+	bundles    int // taken
+	resetErr   error
+	answerLost bool // to resets
+	events     []wire.RoomEvent
 }
 
 // party is one device in a direct room.
@@ -344,14 +345,17 @@ func (a asks) PrekeyBundle(_ context.Context, device string) (ratchet.Bundle, er
 	return b, nil
 }
 
-func (a asks) ResetRoom(context.Context) error {
+func (a asks) ResetRoom(context.Context) (uint64, error) {
 	a.at.asked++
 	if a.at.resetErr != nil {
-		return a.at.resetErr
+		return 0, a.at.resetErr
 	}
 	a.at.resets++
-	a.at.tell(wire.DeviceLinked, a.party)
-	return nil
+	version := a.at.tell(wire.DeviceLinked, a.party).Version
+	if a.at.answerLost {
+		return 0, errors.New("the answer was lost")
+	}
+	return uint64(version), nil
 }
 
 // tell writes an event that changed the room.

@@ -90,7 +90,7 @@ func TestRandomDirectConversationsWithResets(t *testing.T) {
 		}
 	}
 	t.Log(counts)
-	for _, what := range []string{"reset", "restored", "prekeys lost", "again", "killed", "lost by the other side"} {
+	for _, what := range []string{"reset", "asked for", "answer lost", "restored", "prekeys lost", "again", "killed", "lost by the other side"} {
 		require.Positive(t, counts[what], what)
 	}
 }
@@ -141,17 +141,25 @@ func (s *schedule) step(t *testing.T) {
 func (s *schedule) reset(t *testing.T, p *party) {
 	t.Helper()
 	s.counts["reset"]++
-	require.NoError(t, asks{p}.ResetRoom(t.Context()))
+	_, err := asks{p}.ResetRoom(t.Context())
+	require.NoError(t, err)
 	s.activated = false
 }
 
 func (s *schedule) prepare(t *testing.T, p *party) {
 	t.Helper()
 	resets := s.resets
-	require.NoError(t, p.prepare(t))
-	if s.resets > resets {
-		s.counts["reset"]++
-		s.activated = false
+	s.answerLost = s.random.IntN(3) == 0
+	err := p.prepare(t)
+	s.answerLost = false
+	if s.resets == resets {
+		require.NoError(t, err)
+		return
+	}
+	s.counts["asked for"]++
+	s.activated = false
+	if err != nil {
+		s.counts["answer lost"]++
 	}
 }
 

@@ -148,14 +148,18 @@ func readKeys(b []byte) (k identity.Keys) {
 	return k
 }
 
-// clear ends all sessions, as a change of the room says (STATE, "Ratchet Desync": delete the
-// session, clear the key material).
-func (c *conversation) clear(tx *keystore.Tx, version uint64) {
+// endBefore ends the sessions that began before a version of the room, with their keys (STATE,
+// "Ratchet Desync").
+func (c *conversation) endBefore(tx *keystore.Tx, version uint64) error {
+	if version <= c.since {
+		return nil
+	}
 	c.sessions.Clear()
 	if version > c.broken {
 		c.repair.Done()
 	}
 	c.since, c.restores = version, tx.Restores()
+	return c.save(tx)
 }
 
 // failed counts a message that was not opened. What is of a session that is over does not get

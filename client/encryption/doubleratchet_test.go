@@ -339,62 +339,74 @@ func TestStoredConversationIsBounded(t *testing.T) {
 func TestRestoredConversationBeginsAnew(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{"owner", "agent"} {
-		t.Run(role, func(t *testing.T) {
-			t.Parallel()
-			d, owner, agent := newDirect(t)
-			agent.reads(t, owner, owner.says(t, "first"), "first")
-			owner.reads(t, agent, agent.says(t, "answer"), "answer")
-			restored, other := owner, agent
-			if role == "agent" {
-				restored, other = agent, owner
-			}
-			copied := restored.backUp(t)
-			used := map[string]bool{}
-			note := func(raw []byte) []byte {
-				h := restored.header(t, raw)
-				slot := fmt.Sprintf("%x %x %d", h.Session, h.Key, h.N)
-				require.False(t, used[slot], "a key that was used before")
-				used[slot] = true
-				return raw
-			}
-			for range 3 {
-				other.reads(t, restored, note(restored.says(t, "sent by the newer one")), "sent by the newer one")
-			}
-			restored.restore(t, copied)
-			found, err := restored.store.NoticeRestored(d.id, 5)
-			require.NoError(t, err)
-			require.True(t, found)
-
-			_, err = restored.seal(t, "with an old state")
-			require.ErrorIs(t, err, encryption.ErrPrepare)
-			require.True(t, restored.due(t).Prepare)
-			require.NoError(t, restored.prepare(t))
-			require.Equal(t, 1, d.resets)
-			_, err = restored.seal(t, "with an old state")
-			require.ErrorIs(t, err, encryption.ErrPrepare)
-			require.NoError(t, restored.prepare(t))
-			require.Equal(t, 1, d.asked)
-			late := other.says(t, "under way")
-			restored.open(t, other, late) //nolint:errcheck // it may open or not
-
-			for _, p := range []*party{owner, agent} {
-				p.hears(t, &d.events[0])
-			}
-			first := owner.says(t, "anew")
-			if role == "owner" {
-				note(first)
-			}
-			agent.reads(t, owner, first, "anew")
-			answer := agent.says(t, "answer")
-			if role == "agent" {
-				note(answer)
-			}
-			owner.reads(t, agent, answer, "answer")
-			require.Equal(t, 2, d.bundles)
-			require.Equal(t, 1, d.asked)
-			require.Equal(t, &encryption.Due{}, restored.due(t))
-		})
+		for _, answerLost := range []bool{false, true} {
+			t.Run(fmt.Sprint(role, " answer lost ", answerLost), func(t *testing.T) {
+				t.Parallel()
+				testRestored(t, role, answerLost)
+			})
+		}
 	}
+}
+
+func testRestored(t *testing.T, role string, answerLost bool) {
+	t.Helper()
+	d, owner, agent := newDirect(t)
+	agent.reads(t, owner, owner.says(t, "first"), "first")
+	owner.reads(t, agent, agent.says(t, "answer"), "answer")
+	restored, other := owner, agent
+	if role == "agent" {
+		restored, other = agent, owner
+	}
+	copied := restored.backUp(t)
+	used := map[string]bool{}
+	says := func(p *party, text string) []byte {
+		raw := p.says(t, text)
+		h := p.header(t, raw)
+		key := fmt.Sprintf("%x %x %d", h.Session, h.Key, h.N)
+		require.False(t, used[key], "a key that was used before")
+		used[key] = true
+		return raw
+	}
+	for range 3 {
+		other.reads(t, restored, says(restored, "of the newer one"), "of the newer one")
+	}
+	restored.restore(t, copied)
+	found, err := restored.store.NoticeRestored(d.id, 5)
+	require.NoError(t, err)
+	require.True(t, found)
+
+	_, err = restored.seal(t, "with an old state")
+	require.ErrorIs(t, err, encryption.ErrPrepare)
+	require.True(t, restored.due(t).Prepare)
+	late := other.says(t, "under way")
+	d.answerLost = answerLost
+	err = restored.prepare(t)
+	require.Equal(t, 1, d.resets)
+	if answerLost {
+		require.Error(t, err)
+		_, err = restored.seal(t, "with an old state")
+		require.ErrorIs(t, err, encryption.ErrPrepare)
+		require.NoError(t, restored.prepare(t), "it was asked for just now")
+		require.Equal(t, 1, d.asked)
+		restored.hears(t, &d.events[0])
+	} else {
+		require.NoError(t, err)
+	}
+	restored.loses(t, other, late, nil)
+	if role == "agent" {
+		_, err = restored.seal(t, "the owner writes first")
+		require.ErrorIs(t, err, encryption.ErrNotActivated)
+		owner.hears(t, &d.events[0])
+	}
+	agent.reads(t, owner, says(owner, "anew"), "anew")
+	for _, p := range []*party{owner, agent} {
+		p.hears(t, &d.events[0]) // late, or again
+	}
+	owner.reads(t, agent, says(agent, "answer"), "answer")
+	agent.reads(t, owner, says(owner, "and on"), "and on")
+	require.Equal(t, 2, d.bundles)
+	require.Equal(t, 1, d.asked)
+	require.Equal(t, &encryption.Due{}, restored.due(t))
 }
 
 // A state that cannot be read is lost (STATE, "Corrupt State").

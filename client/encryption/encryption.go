@@ -89,8 +89,8 @@ type Relay interface {
 	NewestGeneration(ctx context.Context) (uint64, error)
 	// PrekeyBundle takes the bundle of a device: each call uses up a one-time prekey.
 	PrekeyBundle(ctx context.Context, device string) (ratchet.Bundle, error)
-	// ResetRoom begins all encryption of the room anew.
-	ResetRoom(ctx context.Context) error
+	// ResetRoom begins all encryption of the room anew, and returns the room's version after it.
+	ResetRoom(ctx context.Context) (version uint64, err error)
 }
 
 // Draft is a message to be sealed.

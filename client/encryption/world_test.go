@@ -127,8 +127,8 @@ func (*scriptedRelay) PrekeyBundle(context.Context, string) (ratchet.Bundle, err
 	return ratchet.Bundle{}, errors.New("there are no bundles in these rooms")
 }
 
-func (*scriptedRelay) ResetRoom(context.Context) error {
-	return errors.New("nothing is reset in these rooms")
+func (*scriptedRelay) ResetRoom(context.Context) (uint64, error) {
+	return 0, errors.New("nothing is reset in these rooms")
 }
 
 func uuid() string {
