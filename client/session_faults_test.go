@@ -262,6 +262,43 @@ func TestASendWithoutAVerdictIsKept(t *testing.T) {
 	require.Empty(t, alice.failures())
 }
 
+// RELAY: a notice "may have been stored, so a sender must not resend it"; one that was accepted
+// before is as good as queued.
+func TestANoticeIsSentOnce(t *testing.T) {
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{}, robot)
+	bob := open(t, robot, room)
+	say(t, bob, "before")
+	var notices atomic.Int64
+	p.onUp(func(message []byte) (bool, []byte) {
+		if _, kind := envelopeOf(message); kind != "notice" {
+			return true, nil
+		}
+		notices.Add(1)
+		return false, nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := bob.Send(ctx, client.Draft{Text: "fire", Expires: time.Now().Add(time.Hour)})
+	require.ErrorIs(t, err, client.ErrNoVerdict)
+	pending, err := bob.Pending()
+	require.NoError(t, err)
+	require.Empty(t, pending)
+	bob.poll(t)
+	say(t, bob, "after")
+	require.EqualValues(t, 1, notices.Load())
+	p.onUp(func(message []byte) (bool, []byte) {
+		if id, kind := envelopeOf(message); kind == "notice" {
+			return false, nackOf(id, wire.NoticeDuplicate)
+		}
+		return true, nil
+	})
+	_, err = bob.Send(t.Context(), client.Draft{Text: "fire", Expires: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+}
+
 // FAULTS K03: what the relay could not store now is refused, kept, and never sent again on the
 // same connection; a notice is dropped (RELAY: "a sender must not resend it").
 func TestWhatCouldNotBeStoredIsKept(t *testing.T) {

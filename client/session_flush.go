@@ -52,6 +52,9 @@ func (f *flush) over(ctx context.Context, conn *Conn) error {
 		if len(batch) == 0 {
 			return nil
 		}
+		if batch, err = f.sendable(batch); err != nil {
+			return err
+		}
 		if err := f.session.paced(ctx, len(batch)); err != nil {
 			return err
 		}
@@ -62,7 +65,28 @@ func (f *flush) over(ctx context.Context, conn *Conn) error {
 	return nil
 }
 
+// sendable leaves out notices of before, and forgets them: whether they were sent is not known,
+// and a notice is not sent again (RELAY: "the notice may have been stored, so a sender must not
+// resend it").
+func (f *flush) sendable(batch []waiting) (rest []waiting, err error) {
+	err = f.session.store.Update(func(tx *keystore.Tx) error {
+		rest = nil
+		for i := range batch {
+			if batch[i].Kind != wire.KindNotice || f.own[batch[i].ID] {
+				rest = append(rest, batch[i])
+			} else if err := tx.Delete(keystore.Outbox, waitingKey(f.session.id, batch[i].Seq)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return rest, err
+}
+
 func (f *flush) send(ctx context.Context, conn *Conn, batch []waiting) error {
+	if len(batch) == 0 {
+		return nil
+	}
 	out := make([]Outgoing, 0, len(batch))
 	for i := range batch {
 		out = append(out, Outgoing{Envelope: batch[i].Envelope})
@@ -90,10 +114,14 @@ func (f *flush) settle(conn *Conn, batch []waiting, verdicts map[string]Verdict)
 			w := &batch[i]
 			verdict, known := verdicts[w.ID]
 			switch {
+			case !known && w.Kind == wire.KindNotice:
+				if err := tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq)); err != nil {
+					return err
+				}
 			case !known:
 			case verdict.Reason == wire.RateLimited: // before its seq was looked at
 				limited = true
-			case verdict.Reason == "":
+			case verdict.Reason == "", verdict.Reason == wire.NoticeDuplicate: // it was accepted before
 				if f.own[w.ID] {
 					f.queued[w.ID] = true
 				}

@@ -35,7 +35,7 @@ const (
 // A refusal is a *NackError (errors.Is finds the *wire.Error of its code), ErrRemovalPending
 // among them; it is for the whole draft, of which parts may be stored. Where the relay could not
 // store an envelope now (unavailable, partial), or ErrNoVerdict where nothing came in time, it
-// is kept and sent again as it is: see Pending. Other errors changed nothing: ErrNotMember,
+// is kept and sent again as it is: see Pending; but a notice, which is never sent again. Other errors changed nothing: ErrNotMember,
 // ErrKeysChanged, encryption.ErrNotActivated, encryption.ErrKind, content.ErrTooLarge.
 func (s *Session) Send(ctx context.Context, draft Draft) (Sent, error) {
 	drafts, err := s.drafts(&draft)

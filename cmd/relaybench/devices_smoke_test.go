@@ -36,3 +36,17 @@ func TestCommits(t *testing.T) {
 	r := runBench(t, "commits", "--runs", "2", "--racers", "5", "--rounds", "3")
 	require.Positive(t, r.Figure)
 }
+
+func TestSeal(t *testing.T) {
+	r := runBench(t, "seal", "--runs", "1", "--time", "200ms")
+	require.Positive(t, r.Figure)
+	require.Positive(t, r.Runs[0].More["envelopes_read_per_second"])
+}
+
+func TestTalk(t *testing.T) {
+	for _, scheme := range []string{"sender_keys", "pairwise", "double_ratchet"} {
+		r := runBench(t, "talk", "--runs", "1", "--rounds", "3", "--scheme", scheme)
+		require.Positive(t, r.Figure)
+		require.Positive(t, *r.Floor)
+	}
+}

@@ -1,7 +1,7 @@
 // Command relaybench measures a relay: memory per connection, envelopes a second,
 // latency, reconnection storms, replays, many inboxes, what a killed server loses, edge
-// nodes, private messages, notices, the Board, history pages, devices, members and
-// commits. It starts relays of its own in a temporary folder, or takes one that runs, and
+// nodes, private messages, notices, the Board, history pages, devices, members, commits
+// and clients that encrypt. It starts relays of its own in a temporary folder, or takes one that runs, and
 // drives them from its own process over loopback.
 //
 // Beside each figure it measures, in the same run, the floor: what the machine
@@ -48,6 +48,9 @@ type commands struct {
 	Members   membersCommand   `cmd:"" help:"Changes of members a second in a large room, all of it connected."`
 	Revoke    revokeCommand    `cmd:"" help:"Revocation of a device that is in very many rooms."`
 	Commits   commitsCommand   `cmd:"" help:"MLS commits of one epoch that race."`
+	Seal      sealCommand      `cmd:"" help:"Sender-key seals and opens a second on one core, without a relay."`
+	Talk      talkCommand      `cmd:"" help:"Send-to-shown time of messages that devices encrypt."`
+	First     firstCommand     `cmd:"" help:"Time from starting peer to the first decrypted message."`
 
 	FloorPublish floorPublishCommand `cmd:"" hidden:""`
 	FloorCommit  floorCommitCommand  `cmd:"" hidden:""`
