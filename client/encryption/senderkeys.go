@@ -35,6 +35,10 @@ const (
 // so, and when the store may be an old copy. The next one begins in Prepare, so before the
 // next message and never in between (FAULTS I06).
 //
+// An old copy of the store that has the newest generation cannot be told from the newest one.
+// What is sealed with it has message keys that were used before, under other nonces, and
+// receivers take it for a repeat.
+//
 // Viewers send nothing, not even requests for keys: the relay closes their connection for it.
 // They wait for a missing key as long as others ask for it.
 type senderKeys struct {

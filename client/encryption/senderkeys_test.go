@@ -670,6 +670,24 @@ func TestRepairsThatEnd(t *testing.T) {
 	require.Len(t, bob.lost, 2)
 }
 
+// A clock that is set back makes nobody wait longer.
+func TestClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "alice", "bob")
+	alice, bob := w.members[0], w.members[1]
+	w.settle()
+	alice.say("hello")
+	bob.inbox = nil
+	bob.receive(w.newest())
+	w.now = w.now.Add(-time.Hour)
+	for range 5 {
+		bob.tick()
+		w.now = w.now.Add(time.Minute)
+	}
+	require.Empty(t, bob.waiting())
+	require.Len(t, w.rows(wire.KindKeyRequest), 3)
+}
+
 // A key that came is not asked for again, also if it came too late to be of use.
 func TestKeysThatCame(t *testing.T) {
 	t.Parallel()
