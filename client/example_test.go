@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,8 +56,8 @@ func startExample() exampleRelay {
 	tb := &exampleTB{ctx: context.Background(), dir: dir}
 	s := testkit.Start(tb)
 	return exampleRelay{Relay: s, dir: dir, end: func() {
-		for i := len(tb.cleanups) - 1; i >= 0; i-- {
-			tb.cleanups[i]()
+		for _, cleanup := range slices.Backward(tb.cleanups) {
+			cleanup()
 		}
 		check(os.RemoveAll(dir))
 	}}
@@ -89,7 +89,7 @@ func (r *exampleRelay) pair(ctx context.Context) (alice, robot *client.Device) {
 
 func check(err error) {
 	if err != nil {
-		log.Panic(err)
+		panic(err)
 	}
 }
 
@@ -257,8 +257,7 @@ func ExampleSession_Send_refused() {
 
 	// Only agents have notices.
 	_, err = mine.Send(ctx, client.Draft{Text: "the build is red", Expires: time.Now().Add(time.Hour)})
-	var refused *client.NackError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*client.NackError](err); ok {
 		fmt.Println("refused:", refused.Reason)
 	}
 	fmt.Println(errors.Is(err, &wire.Error{Code: wire.NoticeNotPermitted}))

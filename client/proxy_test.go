@@ -78,12 +78,12 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer near.CloseNow()
-	far, _, err := websocket.Dial(r.Context(), p.relay, nil) //nolint:bodyclose // the library closes it
+	defer func() { _ = near.CloseNow() }()
+	far, _, err := websocket.Dial(r.Context(), p.relay, nil)
 	if err != nil {
 		return
 	}
-	defer far.CloseNow()
+	defer func() { _ = far.CloseNow() }()
 	near.SetReadLimit(wire.MaxServerMessage)
 	far.SetReadLimit(wire.MaxServerMessage)
 	ctx, cancel := context.WithCancel(r.Context())

@@ -33,9 +33,9 @@ const (
 func runChild(what string) {
 	if err := child(what); err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
-		os.Exit(1) //nolint:forbidigo // this is the main of a child
+		os.Exit(1)
 	}
-	os.Exit(0) //nolint:forbidigo // this is the main of a child
+	os.Exit(0)
 }
 
 func child(what string) error {
@@ -99,7 +99,7 @@ func startChild(t *testing.T, what, home, room, log string) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
-	command := exec.Command(program) //nolint:noctx // ended by the test
+	command := exec.Command(program)
 	command.Env = append(os.Environ(), childVariable+"="+what, childHome+"="+home, childRoom+"="+room, childLog+"="+log)
 	command.Stderr = os.Stderr
 	require.NoError(t, command.Start())
@@ -140,9 +140,13 @@ func killOften(t *testing.T, what, home, room, log string) {
 				t.Fatalf("round %d: the child got nowhere", round)
 			}
 		}
-		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond)
-		_ = command.Process.Kill() // it may have ended
-		<-ended
+		select { // somewhere within what it does next
+		case <-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond):
+			require.NoError(t, command.Process.Kill())
+			require.Error(t, <-ended)
+		case err := <-ended:
+			require.NoError(t, err)
+		}
 	}
 }
 

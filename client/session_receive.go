@@ -314,7 +314,7 @@ func seenID(c *signed.Claims) string { return c.From + "/" + c.ID }
 
 // open verifies and decrypts an envelope.
 func (s *Session) open(tx *keystore.Tx, room *encryption.Room, a *arrived, claims *signed.Claims) (*encryption.Opened, error) {
-	from, err, known := s.author(claims.From)
+	from, known, err := s.author(claims.From)
 	switch {
 	case !known:
 		return nil, ErrUnknownSender

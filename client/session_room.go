@@ -192,32 +192,34 @@ func (s *Session) snapshot() *encryption.Room {
 }
 
 // author returns who has sent an envelope, if that is known.
-func (s *Session) author(participant string) (encryption.Member, error, bool) {
+//
+// The error is that of keys which are not accepted.
+func (s *Session) author(participant string) (m encryption.Member, known bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.sealable.Members {
 		if m.ID() == participant {
-			return m, nil, true
+			return m, true, nil
 		}
 	}
 	if m, ok := s.former[participant]; ok {
-		return m, nil, true
+		return m, true, nil
 	}
-	err, known := s.changed[participant]
-	return encryption.Member{}, err, known
+	err, known = s.changed[participant]
+	return encryption.Member{}, known, err
 }
 
 // meet looks up the keys of somebody who has sent an envelope and is not known: a new member, or
 // one that came and left while this device was away. Somebody whom the relay does not know
 // either stays unknown.
 func (s *Session) meet(ctx context.Context, participant string) error {
-	if _, _, known := s.author(participant); known || participant == s.self {
+	if _, known, _ := s.author(participant); known || participant == s.self {
 		return nil
 	}
 	if err := s.lookUp(ctx); err != nil {
 		return err
 	}
-	if _, _, known := s.author(participant); known {
+	if _, known, _ := s.author(participant); known {
 		return nil
 	}
 	found, err := s.device.Member(ctx, s.id, participant)

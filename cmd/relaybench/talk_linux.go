@@ -67,7 +67,10 @@ func (c *talkCommand) Run(ctx context.Context, con console) error {
 			return nil
 		})
 	}()
-	defer func() { stop(); <-ended }()
+	defer func() {
+		stop()
+		_ = <-ended // it was stopped
+	}()
 	select {
 	case <-ready:
 	case err := <-ended:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -36,13 +37,11 @@ func (l *ledger) reads(name, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tellLocked()
-	for _, reader := range l.due[text] {
-		if reader == name {
-			l.read[reading{text, name}]++
-			return
-		}
+	if slices.Contains(l.due[text], name) {
+		l.read[reading{text, name}]++
+	} else {
+		l.foreign++
 	}
-	l.foreign++
 }
 
 func (l *ledger) fails() {
@@ -90,9 +89,9 @@ func (l *ledger) missing(name string) (n int) {
 	return n
 }
 
-// until waits for a state of the ledger, and reports false when time was over first.
-func (l *ledger) until(timeout time.Duration, reached func(totals) bool) bool {
-	deadline := time.NewTimer(timeout)
+// until waits for a state of the ledger, and reports false when settleTimeout was over first.
+func (l *ledger) until(reached func(totals) bool) bool {
+	deadline := time.NewTimer(settleTimeout)
 	defer deadline.Stop()
 	for {
 		l.mu.Lock()

@@ -187,7 +187,7 @@ func (s *scenario) writeAll(ctx context.Context, p *person, count int, readers .
 
 // settle waits until everybody has read what is for them, but who is away.
 func (s *scenario) settle(where string) error {
-	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.lost() == 0 }) {
+	if !s.ledger.until(func(t totals) bool { return t.lost() == 0 }) {
 		return fmt.Errorf("%s: %d messages were not read", where, s.ledger.totals().lost())
 	}
 	t := s.ledger.totals()
@@ -221,7 +221,7 @@ func (s *scenario) oneToOne(ctx context.Context) error {
 }
 
 func (s *scenario) settle1() error {
-	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.lost() == 0 }) {
+	if !s.ledger.until(func(t totals) bool { return t.lost() == 0 }) {
 		return errors.New("1:1: a message was not read")
 	}
 	return nil
@@ -237,7 +237,7 @@ func (s *scenario) killTheServer(ctx context.Context) error {
 	group, sending := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.writeAll(sending, s.alice, killEach, "bob", "carol") })
 	group.Go(func() error { return s.writeAll(sending, s.bob, killEach, "alice", "carol") })
-	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.read >= before+killAfter }) {
+	if !s.ledger.until(func(t totals) bool { return t.read >= before+killAfter }) {
 		return errors.New("the messages before the kill were not read")
 	}
 	pid := s.server.pid()
@@ -253,7 +253,7 @@ func (s *scenario) killTheServer(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if !s.ledger.until(settleTimeout, func(t totals) bool { return t.lost() == s.ledger.missing("carol") }) {
+	if !s.ledger.until(func(t totals) bool { return t.lost() == s.ledger.missing("carol") }) {
 		return errors.New("after the kill messages were not read")
 	}
 	s.say("alice and bob connected again by themselves, and have read all of each other")
