@@ -37,6 +37,7 @@ type dialer struct {
 	// allocate publishes a sender key for the room that the last connection was to.
 	allocate func(ctx context.Context, room string) (client.Generation, error)
 	close    func()
+	opened   *running // the device of --room; nil for a credential
 }
 
 // dialer reads the flags, and the credential where they name one.
@@ -71,10 +72,15 @@ func (c connection) roomDialer(con console) (*dialer, error) {
 	if _, ok := wire.ParseUUID([]byte(c.Room)); !ok {
 		return nil, usageError{"--room is the id of a room"}
 	}
-	device, err := c.open(con)
-	if err != nil {
-		return nil, err
+	opened := con.shared
+	if opened == nil {
+		device, err := c.open(con)
+		if err != nil {
+			return nil, err
+		}
+		opened = newRunning(device)
 	}
+	device := opened.device
 	m := &minting{device: device, room: c.Room}
 	return &dialer{
 		dial: m.dial, retryable: m.retryable,
@@ -88,7 +94,12 @@ func (c connection) roomDialer(con console) (*dialer, error) {
 			}
 			return allocate(ctx, device.RelayURL(), m.credential.Token, room)
 		},
-		close: func() { _ = device.Close() },
+		close: func() {
+			if con.shared == nil {
+				_ = device.Close()
+			}
+		},
+		opened: opened,
 	}, nil
 }
 

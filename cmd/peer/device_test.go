@@ -39,7 +39,7 @@ func (h household) types(t *testing.T, who, stdin string, args ...string) outcom
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
-	code := run(ctx, append(args, "--home", h.home(who)), console{strings.NewReader(stdin), &out, &errs, "peer"})
+	code := run(ctx, append(args, "--home", h.home(who)), console{in: strings.NewReader(stdin), out: &out, err: &errs, program: "peer"})
 	require.NoError(t, ctx.Err())
 	return outcome{code, out.String(), errs.String()}
 }
@@ -145,7 +145,7 @@ func TestEnrollAndWait(t *testing.T) {
 		var out bytes.Buffer
 		code := run(t.Context(), []string{
 			"enroll", "--url", h.relay.URL(), "--home", h.home("robot"), "--agent", "--wait", "--json",
-		}, console{strings.NewReader(h.relay.Invite(t, "agent", false).Token), &out, says, "peer"})
+		}, console{in: strings.NewReader(h.relay.Invite(t, "agent", false).Token), out: &out, err: says, program: "peer"})
 		says.Close()
 		done <- outcome{code: code, out: out.String()}
 	}()
@@ -250,17 +250,17 @@ func TestDevicesInARoom(t *testing.T) {
 	require.Contains(t, shown.out, alice)
 	require.Contains(t, h.types(t, "robot", "", "room", "list").out, room)
 
-	sent := h.types(t, "alice", "", "send", "--room", room, "--count", "3", "--recipients", "1", "--json")
+	sent := h.types(t, "alice", "", "raw", "send", "--room", room, "--count", "3", "--recipients", "1", "--json")
 	require.Equal(t, exitOK, sent.code, sent.err)
 	require.Len(t, sent.lines(), 3)
-	got := h.types(t, "robot", "", "listen", "--room", room, "--after", "0", "--no-follow", "--json")
+	got := h.types(t, "robot", "", "raw", "listen", "--room", room, "--after", "0", "--no-follow", "--json")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Equal(t, 3, strings.Count(got.out, `"type":"deliver"`), got.out)
 	require.Contains(t, got.out, `"room_joined"`)
 
 	h.ok(t, "alice", "", "room", "remove", room, member)
 	h.ok(t, "alice", "", "room", "remove", room, member)
-	gone := h.types(t, "robot", "", "listen", "--room", room)
+	gone := h.types(t, "robot", "", "raw", "listen", "--room", room)
 	require.Equal(t, exitFailed, gone.code)
 	require.Contains(t, gone.err, "not_found")
 
@@ -268,7 +268,7 @@ func TestDevicesInARoom(t *testing.T) {
 	shown = h.types(t, "alice", "", "room", "show", room)
 	require.Contains(t, shown.out, "REKEYING")
 	require.Contains(t, shown.out, "each member that sends allocates a new generation")
-	sent = h.types(t, "alice", "", "send", "--room", room, "--count", "2", "--recipients", "1", "--json")
+	sent = h.types(t, "alice", "", "raw", "send", "--room", room, "--count", "2", "--recipients", "1", "--json")
 	require.Equal(t, exitOK, sent.code, sent.err)
 	require.Contains(t, sent.err, "sending under new generation 1\n")
 	require.Equal(t, "ACTIVE", h.ok(t, "alice", "", "room", "show", room)["state"])
@@ -294,13 +294,13 @@ func TestACredentialForOtherPrograms(t *testing.T) {
 	info, err := os.Stat(file)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	listen := h.types(t, "alice", "", "listen", "--url", h.relay.RelayURL(), "--credential-file", file, "--no-follow")
+	listen := h.types(t, "alice", "", "raw", "listen", "--url", h.relay.RelayURL(), "--credential-file", file, "--no-follow")
 	require.Equal(t, exitOK, listen.code, listen.err)
 
 	alone := h.types(t, "alice", "", "credential", room)
 	require.Equal(t, exitOK, alone.code, alone.err)
 	require.Len(t, strings.TrimSpace(alone.out), 43, "nothing but the credential, for a pipe")
-	piped := h.types(t, "alice", alone.out, "listen", "--url", h.relay.RelayURL(), "--credential-file", "-", "--no-follow")
+	piped := h.types(t, "alice", alone.out, "raw", "listen", "--url", h.relay.RelayURL(), "--credential-file", "-", "--no-follow")
 	require.Equal(t, exitOK, piped.code, piped.err)
 }
 
@@ -320,14 +320,14 @@ func TestWrongUseOfDeviceCommandsExitsWithTwo(t *testing.T) {
 		{"enroll", "--passphrase"}, // there is nobody to ask
 		{"passphrase", "--key-file", "--new-passphrase-file", "x"},
 		{"move"},
-		{"listen", "--room", "lobby"},
-		{"listen", "--room", session, "--direct"},
-		{"send", "--room", session, "--credential", "secret", "--count", "1"},
+		{"raw", "listen", "--room", "lobby"},
+		{"raw", "listen", "--room", session, "--direct"},
+		{"raw", "send", "--room", session, "--credential", "secret", "--count", "1"},
 	} {
 		got := h.types(t, "alice", "", args...)
 		require.Equal(t, exitUsage, got.code, "%v: %s", args, got.err)
 		command := args[0]
-		if slices.Contains([]string{"invite", "device", "room"}, command) {
+		if slices.Contains([]string{"invite", "device", "room", "raw"}, command) {
 			command += " " + args[1]
 		}
 		require.Contains(t, got.err, "peer: see peer "+command+" --help\n")
@@ -349,8 +349,8 @@ func TestAFolderWithoutADeviceSaysHowToEnroll(t *testing.T) {
 		{"device", "list"},
 		{"room", "list"},
 		{"credential", session},
-		{"listen", "--room", session},
-		{"send", "--room", session, "--count", "1"},
+		{"raw", "listen", "--room", session},
+		{"raw", "send", "--room", session, "--count", "1"},
 	} {
 		got := h.types(t, "alice", "", args...)
 		require.Equal(t, exitFailed, got.code)
@@ -376,7 +376,8 @@ func TestHelpOfDeviceCommandsShowsAnExample(t *testing.T) {
 	for _, command := range []string{
 		"enroll", "activate", "status", "invite create", "invite revoke", "device list", "device approve", "device suspend",
 		"device reinstate", "device revoke", "room create", "room list", "room show", "room add", "room remove", "room leave",
-		"room archive", "room reset", "credential", "fingerprint", "passphrase", "move",
+		"room archive", "room reset", "credential", "fingerprint", "passphrase", "move", "rooms", "send", "listen", "poll",
+		"notice send", "notice list", "export",
 	} {
 		got := peer(t, "", append(strings.Fields(command), "--help")...)
 		require.Equal(t, exitOK, got.code)
@@ -396,7 +397,7 @@ func TestEnrollSaysThatItReadsFromATerminal(t *testing.T) {
 	require.NoError(t, err)
 	defer device.Close()
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"enroll", "--home", t.TempDir()}, console{device, &out, &errs, "peer"})
+	code := run(t.Context(), []string{"enroll", "--home", t.TempDir()}, console{in: device, out: &out, err: &errs, program: "peer"})
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs.String(), "paste the invite's token and press Enter")
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -140,12 +139,7 @@ type deviceCommand struct {
 
 // as runs do with the device.
 func (c deviceCommand) as(con console, do func(d *client.Device) error) error {
-	device, err := c.open(con)
-	if err != nil {
-		return err
-	}
-	defer device.Close()
-	return c.explain(do(device))
+	return c.with(con, func(r *running) error { return c.explain(do(r.device)) })
 }
 
 // explain adds what to do about a refusal.
@@ -159,7 +153,7 @@ func (h home) explain(err error) error {
 // show prints a result: one JSON object, or text for people.
 func (c deviceCommand) show(con console, result any, text func(w io.Writer)) error {
 	if c.JSON {
-		return json.NewEncoder(con.out).Encode(result)
+		return writeJSON(con.out, result)
 	}
 	var out strings.Builder
 	text(&out)

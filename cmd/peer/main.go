@@ -1,7 +1,9 @@
 // Command peer is the client an agent or owner runs: it enrolls a device and keeps its
-// keys, manages devices and rooms, listens to an inbox and sends envelopes.
+// keys, manages devices and rooms, and sends and shows messages that only the devices in
+// a room can read.
 //
-// It sends and shows raw envelopes yet; it encrypts nothing.
+// One process has a device's key store open at a time. While peer listen has it, other peer
+// commands of the same device run inside of it (see running).
 package main
 
 import (
@@ -11,9 +13,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/term"
 )
 
 // Exit codes of every command.
@@ -35,40 +39,61 @@ type commands struct {
 	Invite     inviteCommands    `cmd:"" help:"Make and revoke invites, as an admin."`
 	Device     deviceCommands    `cmd:"" help:"Approve, suspend and revoke devices, as an admin."`
 	Room       roomCommands      `cmd:"" help:"Make rooms, and say who is in them."`
+	Rooms      roomsCommand      `cmd:"" help:"List the rooms this device is in, as peer room list."`
 	Credential credentialCommand `cmd:"" help:"Mint a credential of this device in a room."`
 
-	Listen   listenCommand   `cmd:"" help:"Print what arrives, and go on after a lost connection."`
-	Send     sendCommand     `cmd:"" help:"Send envelopes from a file or standard input, or test envelopes."`
-	Template templateCommand `cmd:"" help:"Print one envelope of this participant, to edit and send."`
+	Send   sendCommand    `cmd:"" help:"Send a text or a file to a room, or to one participant of it."`
+	Listen listenCommand  `cmd:"" help:"Print the messages of a room as they come."`
+	Poll   pollCommand    `cmd:"" help:"Print the messages that wait in a room, and end."`
+	Notice noticeCommands `cmd:"" help:"Send an alert to a room, as an agent, or list those that were sent."`
+	Export exportCommand  `cmd:"" help:"Write the history of a room, as the relay keeps it: signed and sealed."`
+
+	Raw rawCommands `cmd:"" help:"For debugging, and for participants without a device: envelopes as they are on the wire."`
 }
 
-const description = `The client of Peer Relay.
+const description = `The client of Peer Relay: messages that only the devices in a room can read.
 
-Try it, as a device of your own:
   peer enroll --home alice
   peer activate --home alice
   peer room create --home alice
+  peer send --home alice --room ROOM_ID "good morning"
   peer listen --home alice --room ROOM_ID
 
-Or with a credential that somebody gave you:
-  peer listen --credential-file bob.cred
-  peer send   --credential-file alice.cred --count 3 --to room
-  peer template --credential-file alice.cred | peer send --credential-file alice.cred`
+Exit code 0 says that it was done, 1 that it was not, and 2 that the command was typed wrongly. With --json, the last line of the
+error output of a command that was not done is a JSON object {"error":CODE,"detail":TEXT}.`
 
 // console is where a command reads and writes; tests replace it.
 type console struct {
 	in       io.Reader
 	out, err io.Writer
 	program  string // how this program was called, for the commands it suggests
+
+	folder string   // where relative paths begin; empty: the process's working folder
+	look   look     // what the outputs can show
+	json   bool     // an error is one line of JSON
+	shared *running // the device that this process has open already; nil where the command opens it
 }
 
+// look is what the outputs of a command can show.
+type look struct {
+	Colours  bool `json:"colours"`  // standard output
+	Progress bool `json:"progress"` // error output
+}
+
+// looks finds out what the outputs of this process can show (https://no-color.org).
+func looks() look {
+	colours := term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return look{Colours: colours, Progress: term.IsTerminal(int(os.Stderr.Fd()))}
+}
+
+// notef says something on the error output. Parts of it may be others' words.
 func (c console) notef(format string, values ...any) {
-	fmt.Fprintf(c.err, "peer: "+format+"\n", values...)
+	fmt.Fprintf(c.err, "peer: %s\n", strings.Map(shown, fmt.Sprintf(format, values...)))
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], console{os.Stdin, os.Stdout, os.Stderr, os.Args[0]})
+	code := run(ctx, os.Args[1:], console{in: os.Stdin, out: os.Stdout, err: os.Stderr, program: os.Args[0], look: looks()})
 	stop()
 	os.Exit(code)
 }
@@ -76,14 +101,17 @@ func main() {
 func run(ctx context.Context, args []string, con console) int {
 	var cmds commands
 	exited := -1
-	parser, err := kong.New(&cmds,
+	options := []kong.Option{
 		kong.Name("peer"),
 		kong.Description(description),
 		kong.Writers(con.out, con.err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(con),
-	)
+	}
+	if con.folder != "" {
+		options = append(options, kong.NamedMapper("path", pathIn(con.folder)))
+	}
+	parser, err := kong.New(&cmds, options...)
 	if err != nil {
 		con.notef("%v", err)
 		return exitUsage
@@ -93,19 +121,49 @@ func run(ctx context.Context, args []string, con console) int {
 	case exited >= 0: // --help
 		return exited
 	case err != nil:
-		con.notef("%v", err)
-		command := ""
-		if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
-			command = commandOf(wrong.Context)
-		}
-		con.notef("see peer %s--help", command)
-		return exitUsage
+		return unparsed(err, args, con)
 	}
-	code := exitCode(parsed.Run(), con)
-	if code == exitUsage {
+	con.json = printsJSON(parsed)
+	code := execute(ctx, parsed, args, con)
+	if code == exitUsage && !con.json {
 		con.notef("see peer %s--help", commandOf(parsed))
 	}
 	return code
+}
+
+// unparsed says what is wrong with a command line.
+func unparsed(err error, args []string, con console) int {
+	for _, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if arg == "--json" && args[0] != "raw" {
+			con.json = true
+			return exitCode(usageError{err.Error()}, con)
+		}
+	}
+	con.notef("%v", err)
+	command := ""
+	if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
+		command = commandOf(wrong.Context)
+	}
+	con.notef("see peer %s--help", command)
+	return exitUsage
+}
+
+// printsJSON reports whether a command was given --json. Those below raw print their errors as
+// text all the same.
+func printsJSON(parsed *kong.Context) bool {
+	if strings.HasPrefix(commandOf(parsed), "raw ") {
+		return false
+	}
+	for _, flag := range parsed.Flags() {
+		if flag.Name == "json" {
+			given, ok := parsed.FlagValue(flag).(bool)
+			return ok && given
+		}
+	}
+	return false
 }
 
 // commandOf is the command's name, as far as it is known, and a space.
@@ -125,11 +183,16 @@ type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }
 
+// exitCode tells an error, and returns what the process ends with.
 func exitCode(err error, con console) int {
 	if err == nil {
 		return exitOK
 	}
-	con.notef("%v", err)
+	if con.json {
+		_ = writeJSON(con.err, failureLine{Error: errorCode(err), Detail: err.Error()})
+	} else {
+		con.notef("%v", err)
+	}
 	if _, wrong := errors.AsType[usageError](err); wrong {
 		return exitUsage
 	}

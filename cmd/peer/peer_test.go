@@ -133,7 +133,7 @@ func peer(t *testing.T, stdin string, args ...string) outcome {
 	var out, errs bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	code := run(ctx, args, console{strings.NewReader(stdin), &out, &errs, "peer"})
+	code := run(ctx, args, console{in: strings.NewReader(stdin), out: &out, err: &errs, program: "peer"})
 	require.NoError(t, ctx.Err())
 	return outcome{code, out.String(), errs.String()}
 }
@@ -150,25 +150,37 @@ func TestWrongUseExitsWithTwo(t *testing.T) {
 	for _, args := range [][]string{
 		{},
 		{"shout"},
-		{"send", "--count", "x"},
-		{"send", "--count", "-1"},
-		{"send", "--credential-file", "-", "-"},
-		{"listen", "--after", "yesterday"},
-		{"listen", "--limit", "501"},
-		{"send", "--kind", "shout", "--count", "1"},
-		{"send", "--count", "1", "envelopes.jsonl"},
-		{"listen", "--url", "127.0.0.1:8787"},
-		{"send", "--url", "ftp://127.0.0.1/v1/relay", "--count", "1"},
-		{"template", "--url", "ws:///v1/relay"},
-		{"send", "--count", "1", "--size", "65537"},
-		{"template", "--size", "65537"},
-		{"listen", "--timeout", "-1s"},
+		{"raw", "send", "--count", "x"},
+		{"raw", "send", "--count", "-1"},
+		{"raw", "send", "--credential-file", "-", "-"},
+		{"raw", "listen", "--after", "yesterday"},
+		{"raw", "listen", "--limit", "501"},
+		{"raw", "send", "--kind", "shout", "--count", "1"},
+		{"raw", "send", "--count", "1", "envelopes.jsonl"},
+		{"raw", "listen", "--url", "127.0.0.1:8787"},
+		{"raw", "send", "--url", "ftp://127.0.0.1/v1/relay", "--count", "1"},
+		{"raw", "template", "--url", "ws:///v1/relay"},
+		{"raw", "send", "--count", "1", "--size", "65537"},
+		{"raw", "template", "--size", "65537"},
+		{"raw", "listen", "--timeout", "-1s"},
+		{"send", "hello"},
+		{"send", "--room", "lobby", "hello"},
+		{"listen", "--room", "lobby"},
+		{"listen", "--room", session, "--timeout", "-1s"},
+		{"listen", "--room", session, "--exit-after", "-1"},
+		{"poll", "--room", session, "--limit", "0"},
+		{"poll", "--room", session, "--limit", "101"},
+		{"export", "--room", "lobby"},
 	} {
 		got := peer(t, "", args...)
 		require.Equal(t, exitUsage, got.code, "%v: %s", args, got.err)
-		require.Regexp(t, "(?m)^peer: see peer (listen |send |template )?--help$", got.err, "%v", args)
+		require.Regexp(t, "(?m)^peer: see peer (raw )?((listen|send|template|poll|notice send|export) )?--help$", got.err, "%v", args)
 		if len(args) > 1 {
-			require.Contains(t, got.err, "peer: see peer "+args[0]+" --help\n")
+			command := args[0]
+			if command == "raw" {
+				command += " " + args[1]
+			}
+			require.Contains(t, got.err, "peer: see peer "+command+" --help\n")
 		}
 		require.Empty(t, got.out)
 	}
@@ -190,15 +202,15 @@ func TestAnAddressWithoutAPathMeansTheRelay(t *testing.T) {
 func TestACredentialIsNeeded(t *testing.T) {
 	t.Setenv("PEER_CREDENTIAL", "")
 	var out, errs bytes.Buffer
-	require.Equal(t, exitUsage, run(t.Context(), []string{"listen"}, console{strings.NewReader(""), &out, &errs, "peer"}))
+	require.Equal(t, exitUsage, run(t.Context(), []string{"raw", "listen"}, console{in: strings.NewReader(""), out: &out, err: &errs, program: "peer"}))
 	require.Contains(t, errs.String(), "--credential-file")
 }
 
 func TestHelpExitsWithZeroAndShowsAnExample(t *testing.T) {
 	for _, command := range []string{"listen", "send", "template"} {
-		got := peer(t, "", command, "--help")
+		got := peer(t, "", "raw", command, "--help")
 		require.Equal(t, exitOK, got.code)
-		require.Contains(t, got.out, "peer "+command+" --credential-file")
+		require.Contains(t, got.out, "peer raw "+command+" --credential-file")
 	}
 }
 
@@ -211,7 +223,7 @@ func TestSendKeepsEveryByteOfALine(t *testing.T) {
 		r.send(queued("m2", 2, other), queued("m2", 3, session))
 		r.gone()
 	})
-	got := peer(t, first+"\n\n"+second+"\n", "send", "--url", url, "--json", "--rate", "0")
+	got := peer(t, first+"\n\n"+second+"\n", "raw", "send", "--url", url, "--json", "--rate", "0")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Equal(t, []string{
 		`{"verdict":"queued","id":"ab","to":"` + other + `","stream_id":"7-1"}`,
@@ -232,8 +244,8 @@ func TestSendReadsAFileAndACredentialFile(t *testing.T) {
 	})
 	t.Setenv("PEER_CREDENTIAL", "another")
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"send", "--url", url, "--credential-file", credential, envelopes},
-		console{strings.NewReader(""), &out, &errs, "peer"})
+	code := run(t.Context(), []string{"raw", "send", "--url", url, "--credential-file", credential, envelopes},
+		console{in: strings.NewReader(""), out: &out, err: &errs, program: "peer"})
 	require.Equal(t, exitOK, code, errs.String())
 	require.Contains(t, out.String(), "queued  m1")
 }
@@ -247,7 +259,7 @@ func TestANackOrASilenceExitsWithOne(t *testing.T) {
 		r.gone()
 	})
 	got := peer(t, "{\"id\":\"m1\"}\n{\"id\":\"m2\"}\n{\"id\":\"m3\"}\n",
-		"send", "--url", url, "--json", "--rate", "0", "--timeout", "200ms")
+		"raw", "send", "--url", url, "--json", "--rate", "0", "--timeout", "200ms")
 	require.Equal(t, exitFailed, got.code)
 	require.Equal(t, []string{
 		`{"verdict":"queued","id":"m1","to":"` + other + `","stream_id":"7-1"}`,
@@ -268,7 +280,7 @@ func TestALineWithoutIDGoesAlone(t *testing.T) {
 		r.send(queued("m2", 2, other))
 		r.gone()
 	})
-	got := peer(t, "{\"id\":\"m1\"}\nnot JSON\n{\"id\":\"m2\"}", "send", "--url", url, "--json", "--rate", "0", "--recipients", "1")
+	got := peer(t, "{\"id\":\"m1\"}\nnot JSON\n{\"id\":\"m2\"}", "raw", "send", "--url", url, "--json", "--rate", "0", "--recipients", "1")
 	require.Equal(t, exitFailed, got.code)
 	require.Equal(t, []string{
 		`{"verdict":"queued","id":"m1","to":"` + other + `","stream_id":"7-1"}`,
@@ -283,7 +295,7 @@ func TestAClosedConnectionIsToldWithItsReason(t *testing.T) {
 		r.send(`{"type":"nack","id":"m1","reason":"wrong_sender"}`)
 		r.close(wire.ClosePolicy, "wrong_sender")
 	})
-	got := peer(t, "{\"id\":\"m1\"}\n{\"id\":\"m2\"}", "send", "--url", url, "--rate", "1", "--timeout", "5s")
+	got := peer(t, "{\"id\":\"m1\"}\n{\"id\":\"m2\"}", "raw", "send", "--url", url, "--rate", "1", "--timeout", "5s")
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.out, "refused m1  wrong_sender: ")
 	require.Contains(t, got.err, "1008 wrong_sender")
@@ -304,7 +316,7 @@ func TestTestEnvelopesAreValidAndAsLargeAsAsked(t *testing.T) {
 		}
 		r.gone()
 	})
-	got := peer(t, "", "send", "--url", url, "--count", "3", "--to", other, "--kind", "control",
+	got := peer(t, "", "raw", "send", "--url", url, "--count", "3", "--to", other, "--kind", "control",
 		"--size", "2048", "--gen", "4", "--rate", "0", "--recipients", "1")
 	require.Equal(t, exitOK, got.code, got.err)
 	for i := range count {
@@ -331,14 +343,14 @@ func TestPacing(t *testing.T) {
 		r.gone()
 	})
 	began := time.Now()
-	got := peer(t, "{\"id\":\"m0\"}\n{\"id\":\"m1\"}\n{\"id\":\"m2\"}\n{\"id\":\"m3\"}", "send", "--url", url, "--rate", "20", "--recipients", "1")
+	got := peer(t, "{\"id\":\"m0\"}\n{\"id\":\"m1\"}\n{\"id\":\"m2\"}\n{\"id\":\"m3\"}", "raw", "send", "--url", url, "--rate", "20", "--recipients", "1")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.GreaterOrEqual(t, time.Since(began), 3*time.Second/20)
 }
 
 func TestTemplateCanBeSent(t *testing.T) {
 	url := serve(t, func(r relay) { r.gone() })
-	got := peer(t, "", "template", "--url", url)
+	got := peer(t, "", "raw", "template", "--url", url)
 	require.Equal(t, exitOK, got.code, got.err)
 	var frame wire.ClientFrame
 	require.NoError(t, wire.ParseClient([]byte(strings.TrimSpace(got.out)), &frame))
@@ -354,7 +366,7 @@ func TestListenPagesThroughTheReplay(t *testing.T) {
 		r.send(deliver(6, true), deliver(9, true), `{"type":"resume_complete","replayed":2}`)
 		r.gone()
 	})
-	got := peer(t, "", "listen", "--url", url, "--after", "0", "--limit", "2", "--no-follow", "--json")
+	got := peer(t, "", "raw", "listen", "--url", url, "--after", "0", "--limit", "2", "--no-follow", "--json")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Equal(t, []string{
 		deliver(3, true), deliver(9, false), deliver(4, true), deliver(6, true),
@@ -379,7 +391,7 @@ func TestListenGoesOnFromTheLastReplayRow(t *testing.T) {
 			r.send(deliver(9, true), `{"type":"resync_required","oldest_id":null}`, deliver(10, true), complete)
 			r.gone()
 		})
-	got := peer(t, "", "listen", "--url", url, "--after", "7-2", "--json", "--exit-after", "5")
+	got := peer(t, "", "raw", "listen", "--url", url, "--after", "7-2", "--json", "--exit-after", "5")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Equal(t, []string{
 		deliver(3, true), deliver(8, false), deliver(5, true), complete, deliver(9, false),
@@ -402,7 +414,7 @@ func TestListenFromNowOnKnowsWhereItBegan(t *testing.T) {
 			r.send(deliver(5, true), complete)
 			r.gone()
 		})
-	got := peer(t, "", "listen", "--url", url, "--json", "--exit-after", "1")
+	got := peer(t, "", "raw", "listen", "--url", url, "--json", "--exit-after", "1")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Equal(t, []string{complete, deliver(5, true)}, got.lines())
 }
@@ -419,7 +431,7 @@ func TestListenFromNowOnInAnEmptyInbox(t *testing.T) {
 			r.send(deliver(1, true), complete)
 			r.gone()
 		})
-	got := peer(t, "", "listen", "--url", url, "--json", "--exit-after", "1")
+	got := peer(t, "", "raw", "listen", "--url", url, "--json", "--exit-after", "1")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Equal(t, []string{complete, deliver(1, true)}, got.lines())
 }
@@ -438,7 +450,7 @@ func TestListenToARelayWithoutTheMarker(t *testing.T) {
 			r.send(unmarked, `{"type":"deliver","stream_id":"7-6","envelope":{"id":"m6"}}`)
 			r.gone()
 		})
-	got := peer(t, "", "listen", "--url", url, "--after", "7-2", "--exit-after", "2")
+	got := peer(t, "", "raw", "listen", "--url", url, "--after", "7-2", "--exit-after", "2")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Len(t, got.lines(), 2)
 	require.Contains(t, got.lines()[0], "7-5")
@@ -454,7 +466,7 @@ func TestListenStopsWhereAnotherAttemptIsNoUse(t *testing.T) {
 			r.read()
 			r.close(code, reason)
 		})
-		got := peer(t, "", "listen", "--url", url)
+		got := peer(t, "", "raw", "listen", "--url", url)
 		require.Equal(t, exitFailed, got.code)
 		require.Contains(t, got.err, fmt.Sprintf("%d %s", code, reason))
 	}
@@ -472,7 +484,7 @@ func TestListenComesBackAfterAFullQueue(t *testing.T) {
 			r.send(deliver(1, true), complete)
 			r.gone()
 		})
-	got := peer(t, "", "listen", "--url", url, "--after", "0", "--exit-after", "1")
+	got := peer(t, "", "raw", "listen", "--url", url, "--after", "0", "--exit-after", "1")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Contains(t, got.err, "1008 queue_full; connecting again in")
 }
@@ -492,7 +504,7 @@ func answers(t *testing.T, status int) (url string, asked *atomic.Int32) {
 func TestListenGivesUpOnAnAnswerThatStaysTheSame(t *testing.T) {
 	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound} {
 		url, asked := answers(t, status)
-		got := peer(t, "", "listen", "--url", url)
+		got := peer(t, "", "raw", "listen", "--url", url)
 		require.Equal(t, exitFailed, got.code)
 		require.Equal(t, int32(1), asked.Load())
 		require.Contains(t, got.err, fmt.Sprintf("the server answered %d %s", status, http.StatusText(status)))
@@ -504,7 +516,7 @@ func TestListenGivesUpOnACertificateThatCannotBeVerified(t *testing.T) {
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
 	defer server.Close()
-	got := peer(t, "", "listen", "--url", server.URL)
+	got := peer(t, "", "raw", "listen", "--url", server.URL)
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.err, "certificate")
 	require.NotContains(t, got.err, "again")
@@ -513,13 +525,13 @@ func TestListenGivesUpOnACertificateThatCannotBeVerified(t *testing.T) {
 // Without following there is an end, and success means a whole replay.
 func TestNoFollowEndsWithoutAReplayToo(t *testing.T) {
 	url, asked := answers(t, http.StatusServiceUnavailable)
-	got := peer(t, "", "listen", "--url", url, "--no-follow", "--timeout", "1200ms")
+	got := peer(t, "", "raw", "listen", "--url", url, "--no-follow", "--timeout", "1200ms")
 	require.Equal(t, exitFailed, got.code)
 	require.Greater(t, asked.Load(), int32(1))
 	require.Contains(t, got.err, "the replay was not complete within 1.2s")
 	require.Contains(t, got.err, "last: connect: the server answered 503")
 
-	c := listenCommand{NoFollow: true}
+	c := rawListenCommand{NoFollow: true}
 	ctx, cancel := c.bound(t.Context())
 	defer cancel()
 	_, bounded := ctx.Deadline()
@@ -534,7 +546,7 @@ func TestNoFollowInterruptedFails(t *testing.T) {
 		r.gone()
 	})
 	var out, errs bytes.Buffer
-	code := run(ctx, []string{"listen", "--url", url, "--credential", "secret", "--no-follow"}, console{strings.NewReader(""), &out, &errs, "peer"})
+	code := run(ctx, []string{"raw", "listen", "--url", url, "--credential", "secret", "--no-follow"}, console{in: strings.NewReader(""), out: &out, err: &errs, program: "peer"})
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs.String(), "before the replay was complete")
 }
@@ -545,7 +557,7 @@ func TestNoFollowDoesNotSayThatItListens(t *testing.T) {
 		r.send(deliver(1, true), `{"type":"resume_complete","replayed":1}`)
 		r.gone()
 	})
-	got := peer(t, "", "listen", "--url", url, "--after", "0", "--no-follow")
+	got := peer(t, "", "raw", "listen", "--url", url, "--after", "0", "--no-follow")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Contains(t, got.err, "the replay is complete; 1 rows")
 	require.NotContains(t, got.err, "listening")
@@ -565,14 +577,14 @@ func TestATestNoticeExpires(t *testing.T) {
 	require.NotContains(t, string(message), "expires_at")
 }
 
-// Somebody who typed only `peer send` is told what it waits for; a script is not.
+// Somebody who typed only `peer raw send` is told what it waits for; a script is not.
 func TestSendSaysThatItReadsFromATerminal(t *testing.T) {
 	device, err := os.Open("/dev/zero") // a character device, as a terminal is
 	require.NoError(t, err)
 	defer device.Close()
 	url := serve(t, func(r relay) { r.gone() })
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"send", "--url", url, "--credential", "secret"}, console{device, &out, &errs, "peer"})
+	code := run(t.Context(), []string{"raw", "send", "--url", url, "--credential", "secret"}, console{in: device, out: &out, err: &errs, program: "peer"})
 	require.Equal(t, exitFailed, code, "a line without an end")
 	require.Contains(t, errs.String(), "reading envelopes from standard input, one JSON object a line")
 
@@ -589,7 +601,7 @@ func TestListenEndsInTimeAndSaysHowFarItCame(t *testing.T) {
 		r.send(complete, deliver(1, false))
 		r.gone()
 	})
-	got := peer(t, "", "listen", "--url", url, "--exit-after", "2", "--timeout", "300ms")
+	got := peer(t, "", "raw", "listen", "--url", url, "--exit-after", "2", "--timeout", "300ms")
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.err, "1 rows within 300ms")
 }
@@ -600,7 +612,7 @@ func TestLineBreaksInsideAnEnvelopeDoNotBreakTheLine(t *testing.T) {
 		r.send("{\"type\":\"deliver\",\"stream_id\":\"7-1\",\"replay\":true,\"envelope\":{\r\n\"id\":\n\"m1\"}}")
 		r.gone()
 	})
-	got := peer(t, "", "listen", "--url", url, "--after", "0", "--json", "--exit-after", "1")
+	got := peer(t, "", "raw", "listen", "--url", url, "--after", "0", "--json", "--exit-after", "1")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Len(t, got.lines(), 1)
 	require.True(t, json.Valid([]byte(got.lines()[0])))
@@ -634,7 +646,7 @@ func TestListenShowsRoomEvents(t *testing.T) {
 			r.send(append(frames, `{"type":"resume_complete","replayed":4}`)...)
 			r.gone()
 		})
-		got := peer(t, "", append([]string{"listen", "--url", url, "--after", "0", "--exit-after", "4"}, args...)...)
+		got := peer(t, "", append([]string{"raw", "listen", "--url", url, "--after", "0", "--exit-after", "4"}, args...)...)
 		require.Equal(t, exitOK, got.code, got.err)
 		return got
 	}

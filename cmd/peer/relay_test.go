@@ -26,7 +26,7 @@ func peerAs(t *testing.T, s *testkit.Relay, who testkit.Participant, stdin strin
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
-	code := run(ctx, args, console{strings.NewReader(stdin), &out, &errs, "peer"})
+	code := run(ctx, args, console{in: strings.NewReader(stdin), out: &out, err: &errs, program: "peer"})
 	require.NoError(t, ctx.Err())
 	return outcome{code, out.String(), errs.String()}
 }
@@ -36,7 +36,7 @@ func peerAs(t *testing.T, s *testkit.Relay, who testkit.Participant, stdin strin
 func heard(t *testing.T, s *testkit.Relay, last testkit.Participant) {
 	t.Helper()
 	for patience := time.Now().Add(time.Minute); ; {
-		got := peerAs(t, s, last, "", "listen", "--after", "0", "--no-follow", "--json")
+		got := peerAs(t, s, last, "", "raw", "listen", "--after", "0", "--no-follow", "--json")
 		if slices.ContainsFunc(got.lines(), func(line string) bool {
 			return strings.Contains(line, `"event":"room_joined"`) && strings.Contains(line, last.ID)
 		}) {
@@ -58,17 +58,17 @@ func TestSendAndListenOnARealRelay(t *testing.T) {
 	room := s.Room(t, testkit.RoomOptions{})
 	alice, bob, carol := s.Join(t, room, "agent"), s.Join(t, room, "agent"), s.Join(t, room, "owner")
 
-	template := peerAs(t, s, alice, "", "template", "--size", "700")
+	template := peerAs(t, s, alice, "", "raw", "template", "--size", "700")
 	require.Equal(t, exitOK, template.code, template.err)
-	sent := peerAs(t, s, alice, template.out, "send", "--json", "--recipients", "2")
+	sent := peerAs(t, s, alice, template.out, "raw", "send", "--json", "--recipients", "2")
 	require.Equal(t, exitOK, sent.code, sent.err)
 	require.Len(t, sent.lines(), 2, "a receipt for Bob and one for Carol")
 
-	sent = peerAs(t, s, alice, "", "send", "--json", "--count", "4", "--kind", "control", "--to", bob.ID, "--size", "65536")
+	sent = peerAs(t, s, alice, "", "raw", "send", "--json", "--count", "4", "--kind", "control", "--to", bob.ID, "--size", "65536")
 	require.Equal(t, exitOK, sent.code, sent.err)
 	require.Len(t, sent.lines(), 4)
 
-	got := peerAs(t, s, bob, "", "listen", "--after", "0", "--limit", "2", "--no-follow", "--json")
+	got := peerAs(t, s, bob, "", "raw", "listen", "--after", "0", "--limit", "2", "--no-follow", "--json")
 	require.Equal(t, exitOK, got.code, got.err)
 	lines := got.withoutEvents()
 	require.Len(t, lines, 6, "five rows in pages of two, and the end")
@@ -81,7 +81,7 @@ func TestSendAndListenOnARealRelay(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(lines[i+1]), &row))
 		require.Equal(t, receipt.StreamID, row.StreamID)
 	}
-	got = peerAs(t, s, carol, "", "listen", "--after", "0", "--no-follow")
+	got = peerAs(t, s, carol, "", "raw", "listen", "--after", "0", "--no-follow")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.Len(t, got.withoutEvents(), 1)
 }
@@ -91,16 +91,16 @@ func TestRefusalsOfARealRelay(t *testing.T) {
 	room := s.Room(t, testkit.RoomOptions{PrivateMessages: "refused"})
 	alice, bob, viewer := s.Join(t, room, "agent"), s.Join(t, room, "agent"), s.Join(t, room, "viewer")
 
-	got := peerAs(t, s, viewer, "", "send", "--count", "1")
+	got := peerAs(t, s, viewer, "", "raw", "send", "--count", "1")
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.out, "read_only: A viewer may not send.")
 	require.Contains(t, got.err, "1008")
 
-	got = peerAs(t, s, alice, "", "send", "--count", "1", "--to", bob.ID)
+	got = peerAs(t, s, alice, "", "raw", "send", "--count", "1", "--to", bob.ID)
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.out, "private_refused: The room refuses private messages between agents.")
 
-	got = peerAs(t, s, alice, "not an envelope\n{\"type\":\"shout\"}\n", "send", "--json")
+	got = peerAs(t, s, alice, "not an envelope\n{\"type\":\"shout\"}\n", "raw", "send", "--json")
 	require.Equal(t, exitFailed, got.code)
 	require.Equal(t, []string{
 		`{"verdict":"nack","id":"","reason":"invalid_envelope"}`,
@@ -109,7 +109,7 @@ func TestRefusalsOfARealRelay(t *testing.T) {
 
 	alice.Credential = "wrong"
 	for _, command := range []string{"listen", "send", "template"} {
-		got = peerAs(t, s, alice, "{}", command)
+		got = peerAs(t, s, alice, "{}", "raw", command)
 		require.Equal(t, exitFailed, got.code, command)
 		require.Contains(t, got.err, "4403 authentication failed", command)
 		require.NotContains(t, got.err, "wrong", command)
@@ -134,28 +134,28 @@ func TestSendAllocatesAGenerationWhereTheOldOneIsRetired(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, made.Gen)
 	}
-	got := peerAs(t, s, owner, "", "send", "--count", "2")
+	got := peerAs(t, s, owner, "", "raw", "send", "--count", "2")
 	require.Equal(t, exitOK, got.code, got.err)
 	require.NotContains(t, got.err, "generation", "nobody left")
 
 	s.Remove(t, leaves)
 	require.Equal(t, "REKEYING", state())
-	got = peerAs(t, s, owner, "", "send", "--count", "1", "--gen", "1")
+	got = peerAs(t, s, owner, "", "raw", "send", "--count", "1", "--gen", "1")
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.out, "mls_generation_retired", "one that was named is the caller's business")
 
-	got = peerAs(t, s, owner, "", "send", "--count", "3", "--recipients", "1")
+	got = peerAs(t, s, owner, "", "raw", "send", "--count", "3", "--recipients", "1")
 	require.Equal(t, exitOK, got.code, got.out+got.err)
 	require.Len(t, got.lines(), 3, "of the refused one nothing is printed")
 	require.Contains(t, got.err, "sending under new generation 2\n")
 	require.Equal(t, "REKEYING", state(), "one who had a generation has no new one")
-	got = peerAs(t, s, stays, "", "send", "--count", "1")
+	got = peerAs(t, s, stays, "", "raw", "send", "--count", "1")
 	require.Equal(t, exitOK, got.code, got.out+got.err)
 	require.Equal(t, "ACTIVE", state())
 
 	viewer := s.Join(t, room, "viewer")
 	s.Remove(t, stays)
-	got = peerAs(t, s, viewer, "", "send", "--count", "1")
+	got = peerAs(t, s, viewer, "", "raw", "send", "--count", "1")
 	require.Equal(t, exitFailed, got.code)
 	require.NotContains(t, got.err, "new generation")
 }
@@ -168,7 +168,7 @@ func TestListenAcrossARestart(t *testing.T) {
 	alice, bob := s.Join(t, room, "agent"), s.Join(t, room, "agent")
 	heard(t, s, bob)
 	send := func(count int) {
-		got := peerAs(t, s, alice, "", "send", "--count", fmt.Sprint(count), "--to", "room", "--recipients", "1")
+		got := peerAs(t, s, alice, "", "raw", "send", "--count", fmt.Sprint(count), "--to", "room", "--recipients", "1")
 		require.Equal(t, exitOK, got.code, got.err)
 	}
 	send(2) // old rows, which "$" leaves out
@@ -177,8 +177,8 @@ func TestListenAcrossARestart(t *testing.T) {
 	shown, printed := io.Pipe()
 	done := make(chan int, 1)
 	go func() {
-		args := []string{"listen", "--url", s.RelayURL(), "--credential", bob.Credential, "--json", "--exit-after", "5", "--timeout", "60s"}
-		done <- run(t.Context(), args, console{strings.NewReader(""), printed, io.Discard, "peer"})
+		args := []string{"raw", "listen", "--url", s.RelayURL(), "--credential", bob.Credential, "--json", "--exit-after", "5", "--timeout", "60s"}
+		done <- run(t.Context(), args, console{in: strings.NewReader(""), out: printed, err: io.Discard, program: "peer"})
 		printed.Close()
 	}()
 	rows := make(chan string, 16)

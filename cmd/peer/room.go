@@ -80,6 +80,12 @@ func (c *roomListCommand) Run(ctx context.Context, con console) error {
 	})
 }
 
+// roomsCommand is a shorter name of peer room list.
+type roomsCommand struct{ roomListCommand }
+
+// Help is kong's long text of the command.
+func (*roomsCommand) Help() string { return "Example:\n  peer rooms --home alice" }
+
 // oneRoom is a command on a room.
 type oneRoom struct {
 	deviceCommand
@@ -261,7 +267,7 @@ type credentialCommand struct {
 
 // Help is kong's long text of the command.
 func (*credentialCommand) Help() string {
-	return `Prints a credential of this device in a room, for programs that connect with one; peer listen and peer send --room mint their own.
+	return `Prints a credential of this device in a room, for programs that connect with one; peer raw listen --credential-file is one; peer listen and peer send need none.
 
 Example:
   peer credential --home robot ROOM_ID --out robot.cred`

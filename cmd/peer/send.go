@@ -1,454 +1,213 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
+	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
-
-	"golang.org/x/time/rate"
+	"unicode/utf8"
 
 	"github.com/peerrelay/peerrelay/client"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-// maxLine bounds one line of input. It is more than the relay accepts, so that
-// its refusal of oversize messages can be seen.
-const maxLine = 1 << 20
-
 type sendCommand struct {
-	connection
-	File       string        `arg:"" optional:"" default:"-" help:"File of envelopes, one JSON object a line, sent byte for byte; - is standard input."`
-	Count      int           `placeholder:"N" help:"Send N test envelopes instead of a file."`
-	To         string        `default:"room" help:"Recipient of test envelopes: a participant id, or room."`
-	Kind       string        `default:"message" enum:"message,notice,senderkey,control,key_request" help:"Kind of test envelopes."`
-	Size       int           `default:"1024" help:"Size of a whole test envelope in bytes."`
-	Gen        *uint64       `placeholder:"GEN" help:"Generation of test envelopes; without it 0, or a new one where the room's keys of before are retired."`
-	Rate       float64       `default:"18" help:"Envelopes per second, 0 for no pacing; the relay allows 20."`
-	Recipients int           `placeholder:"N" help:"Receipts to wait for per envelope to the room; 0 waits for the first and takes what follows at once."`
-	Timeout    time.Duration `default:"10s" help:"How long to wait for verdicts after the last envelope."`
-	JSON       bool          `help:"One JSON object per verdict."`
+	roomCommand
+	Text []string `arg:"" optional:"" help:"The text; without it, or as -, it is read from standard input."`
+	File string   `type:"path" placeholder:"PATH" help:"A file to send, of at most 8 MiB; a text may go with it."`
+	To   string   `placeholder:"PARTICIPANT" help:"Send it to this participant alone: its id, or the end of it that peer listen shows."`
 }
 
 // Help is kong's long text of the command.
 func (*sendCommand) Help() string {
-	return `Prints one line for each verdict: a receipt per recipient, or one refusal. Exit code 1 says that an envelope was
-refused or got no answer.
+	return `Encrypts a text or a file for everybody else in the room, or for one of them, and ends when the relay has stored it for all. Others
+on this machine can see command lines: what is secret comes from standard input or a file. A text that begins with a dash comes
+after --.
 
-Where somebody left a room of sender keys, or it was reset, test envelopes are sent under a new generation, which is allocated
-with a random key. Envelopes of a file are sent as they are: theirs has to be allocated first.
+A large file is sent as many messages and put together again by whoever gets it.
+
+Where no answer comes (no_verdict), the message is kept and goes out with the next peer command in this room: it is not to be sent
+again.
 
 Examples:
-  peer send --credential-file alice.cred --count 10 --to room --json
-  peer send --home alice --room ROOM_ID --count 3
-  peer send --credential-file alice.cred envelopes.jsonl`
+  peer send --home alice --room ROOM_ID "good morning"
+  peer send --home alice --room ROOM_ID --file report.pdf "the report"
+  git diff | peer send --home robot --room ROOM_ID --to PARTICIPANT_ID --json`
 }
 
-// line is one verdict as it is printed.
-type line struct {
-	Verdict  string    `json:"verdict"` // queued, nack or none
-	ID       string    `json:"id"`      // empty when the relay could not read it
-	To       string    `json:"to,omitempty"`
-	StreamID string    `json:"stream_id,omitempty"`
-	Reason   wire.Code `json:"reason,omitempty"`
+// sentLine is what was sent, as it is printed with --json.
+type sentLine struct {
+	ID         string   `json:"id"`  // of the message; of a file in many, of the last one
+	IDs        []string `json:"ids"` // of all of them
+	Recipients []string `json:"recipients"`
 }
 
-// Run sends everything, then waits for what is still unanswered.
+// Run sends it.
 func (c *sendCommand) Run(ctx context.Context, con console) error {
-	if c.Count < 0 || c.Rate < 0 || c.Recipients < 0 {
-		return usageError{"--count, --rate and --recipients are not negative"}
-	}
-	if c.Count > 0 && c.File != "-" {
-		return usageError{"--count makes test envelopes: it does not go with a file"}
-	}
-	if c.Count > 0 {
-		if err := checkSize(c.Size); err != nil {
+	return c.in(ctx, con, func(_ *running, s *client.Session) error {
+		draft := client.Draft{Progress: c.progress(con)}
+		var err error
+		if draft.File, err = c.file(); err != nil {
 			return err
 		}
-	}
-	next, closeInput, err := c.input(con)
-	if err != nil {
-		return err
-	}
-	defer closeInput()
-	dialer, err := c.dialer(con)
-	if err != nil {
-		return err
-	}
-	defer dialer.close()
-	room, err := c.once(ctx, con, dialer, next)
-	if !errors.Is(err, errNoGeneration) {
-		return err
-	}
-	made, err := dialer.allocate(ctx, room)
-	if err == nil {
-		con.notef("somebody left the room, or it was reset: sending under new generation %d", made.Gen)
-	} else {
-		con.notef("%v", err) // and the refusals are what is printed
-	}
-	c.Gen = &made.Gen
-	_, err = c.once(ctx, con, dialer, c.testEnvelopes())
-	return err
+		if draft.Text, err = c.text(ctx, con); err != nil {
+			return err
+		}
+		if draft.To, err = c.recipient(s); err != nil {
+			return err
+		}
+		return c.send(ctx, con, s, draft)
+	})
 }
 
-// errNoGeneration says that the generation of the first envelope was refused, and nothing sent.
-var errNoGeneration = errors.New("the room takes nothing under the generation of before")
-
-// once sends everything over one connection, and names its room.
-func (c *sendCommand) once(ctx context.Context, con console, dialer *dialer, next source) (room string, err error) {
-	conn, err := dialer.dial(ctx)
+// send sends a draft, and tells what became of it.
+func (c roomCommand) send(ctx context.Context, con console, s *client.Session, draft client.Draft) error {
+	sent, err := s.Send(ctx, draft)
 	if err != nil {
-		return "", err
+		if errors.Is(err, client.ErrNoVerdict) && !c.JSON {
+			con.notef("the message is kept, and goes out with the next peer command in this room: do not send it again")
+		}
+		return err
 	}
-	defer conn.Close()
-	return conn.SessionID(), newSending(c, conn, con).run(ctx, next)
+	id := sent.IDs[len(sent.IDs)-1]
+	return c.show(con, sentLine{ID: id, IDs: sent.IDs, Recipients: sent.Recipients}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s  sent to %s, message %s\n", time.Now().Format(minute), counted(len(sent.Recipients), "participant"), id)
+	})
 }
 
-// source returns the next envelope, io.EOF after the last one.
-type source func(conn *client.Conn) ([]byte, error)
-
-func (c *sendCommand) input(con console) (source, func(), error) {
-	if c.Count > 0 {
-		return c.testEnvelopes(), func() {}, nil
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
 	}
-	if c.File == "-" {
-		if c.CredentialFile == "-" {
-			return nil, nil, usageError{"the credential and the envelopes cannot both come from standard input"}
-		}
-		if interactive(con.in) {
-			con.notef("reading envelopes from standard input, one JSON object a line; Ctrl-D ends it")
-		}
-		return lines(con.in), func() {}, nil
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// text is what is to be sent beside a file.
+func (c *sendCommand) text(ctx context.Context, con console) (string, error) {
+	fromInput := len(c.Text) == 0 && c.File == "" || len(c.Text) == 1 && c.Text[0] == "-"
+	if !fromInput {
+		return checkText(strings.Join(c.Text, " "), c.File != "")
+	}
+	if c.PassphraseFile == "-" {
+		return "", usageError{"the passphrase and the text cannot both come from standard input"}
+	}
+	if interactive(con.in) {
+		con.notef("type the message; Ctrl-D ends it")
+	}
+	text, err := readInput(ctx, con.in, client.MaxText+1)
+	if err != nil {
+		return "", fmt.Errorf("read the text: %w", err)
+	}
+	return checkText(strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r"), c.File != "")
+}
+
+// readInput reads up to limit bytes, until Ctrl-C: nothing else ends a read of a terminal.
+func readInput(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
+	type read struct {
+		data []byte
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		data, err := io.ReadAll(io.LimitReader(in, limit))
+		done <- read{data, err}
+	}()
+	select {
+	case r := <-done:
+		return r.data, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// checkText refuses what is no text.
+func checkText(text string, empty bool) (string, error) {
+	switch {
+	case text == "" && !empty:
+		return "", usageError{"there is nothing to send: the text is empty"}
+	case len(text) > client.MaxText:
+		return "", fmt.Errorf("%w: send it as a file", client.ErrTooLarge)
+	case !utf8.ValidString(text):
+		return "", usageError{"the text is not UTF-8: send it as a file"}
+	}
+	return text, nil
+}
+
+// file reads the file to send.
+func (c *sendCommand) file() (*client.File, error) {
+	if c.File == "" {
+		return nil, nil
 	}
 	file, err := os.Open(c.File)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the envelopes: %w", err)
+		return nil, fmt.Errorf("--file: %w", err)
 	}
-	return lines(file), func() { _ = file.Close() }, nil
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, client.MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("--file: %w", err)
+	}
+	if len(data) > client.MaxFile {
+		return nil, fmt.Errorf("--file: %w: at most %d bytes", client.ErrTooLarge, client.MaxFile)
+	}
+	name := filepath.Base(c.File)
+	return &client.File{Name: name, MIMEType: mimeType(name, data), Data: data}, nil
 }
 
-// interactive reports whether in is most likely a terminal, where nothing comes
-// before somebody types it.
-func interactive(in io.Reader) bool {
-	file, ok := in.(*os.File)
-	if !ok {
-		return false
+// mimeType is what a file's name says, or else its beginning.
+func mimeType(name string, data []byte) string {
+	full := mime.TypeByExtension(filepath.Ext(name))
+	if full == "" {
+		full = http.DetectContentType(data)
 	}
-	info, err := file.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
+	plain, _, err := mime.ParseMediaType(full)
+	if err != nil || !wire.ValidMIMEType(plain) {
+		return "application/octet-stream"
 	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(info, null)
+	return plain
 }
 
-func (c *sendCommand) testEnvelopes() source {
-	made, gen := 0, uint64(0)
-	if c.Gen != nil {
-		gen = *c.Gen
+// recipient is the participant that --to names, if it does.
+func (c *sendCommand) recipient(s *client.Session) (string, error) {
+	if c.To == "" {
+		return "", nil
 	}
-	return func(conn *client.Conn) ([]byte, error) {
-		if made == c.Count {
-			return nil, io.EOF
-		}
-		made++
-		return newEnvelope(conn.SessionID(), conn.ParticipantID(), recipient(c.To, conn), c.Kind,
-			gen, uint64(made), c.Size, time.Now())
+	if _, ok := wire.ParseUUID([]byte(c.To)); ok {
+		return c.To, nil
 	}
-}
-
-// lines splits the input at line feeds; empty lines are left out, and nothing
-// else is changed.
-func lines(in io.Reader) source {
-	scanner := bufio.NewScanner(in)
-	scanner.Buffer(make([]byte, 0, 64<<10), maxLine)
-	scanner.Split(splitLines)
-	return func(*client.Conn) ([]byte, error) {
-		for scanner.Scan() {
-			if len(bytes.TrimSpace(scanner.Bytes())) > 0 {
-				return bytes.Clone(scanner.Bytes()), nil
-			}
-		}
-		if err := scanner.Err(); err != nil {
-			return nil, fmt.Errorf("read the envelopes: %w", err)
-		}
-		return nil, io.EOF
-	}
-}
-
-// splitLines is bufio.ScanLines without its removal of carriage returns.
-func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
-	}
-	if atEOF && len(data) > 0 {
-		return len(data), data, nil
-	}
-	return 0, nil, nil
-}
-
-// sending is one run of peer send.
-type sending struct {
-	command *sendCommand
-	conn    *client.Conn
-	con     console
-	pace    *rate.Limiter
-
-	sent     map[string]bool // ids of this run
-	receipts client.Receipts
-	unnamed  int // lines sent whose id could not be read and that were not refused yet
-	total    int
-	refused  int
-}
-
-func newSending(c *sendCommand, conn *client.Conn, con console) *sending {
-	limit := rate.Inf
-	if c.Rate > 0 {
-		limit = rate.Limit(c.Rate)
-	}
-	return &sending{
-		command: c, conn: conn, con: con,
-		pace: rate.NewLimiter(limit, 1),
-		sent: make(map[string]bool),
-	}
-}
-
-func (s *sending) run(ctx context.Context, next source) error {
-	err := s.sendAll(ctx, next)
-	if err == nil {
-		err = s.drain(ctx)
-	}
-	if errors.Is(err, errNoGeneration) {
-		return err
-	}
-	return s.finish(err)
-}
-
-func (s *sending) sendAll(ctx context.Context, next source) error {
-	for {
-		envelope, err := next(s.conn)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.readWhilePacing(ctx); err != nil {
-			return err
-		}
-		if err := s.send(ctx, envelope); err != nil {
-			return err
-		}
-		if s.first() && s.command.Count > 1 { // alone, it is waited for at the end
-			if err := s.answered(ctx); err != nil {
-				return err
-			}
+	var found []string
+	for _, member := range s.Members() {
+		if len(c.To) >= tagLength && strings.HasSuffix(member.ParticipantID, c.To) {
+			found = append(found, member.ParticipantID)
 		}
 	}
+	switch len(found) {
+	case 0:
+		return "", usageError{fmt.Sprintf("--to: nobody in the room has the participant id %q", c.To)}
+	case 1:
+		return found[0], nil
+	}
+	return "", usageError{fmt.Sprintf("--to: %d participants have ids that end in %q", len(found), c.To)}
 }
 
-// first reports whether one test envelope was sent, under a generation that nobody named: where
-// it is refused all of them are made anew under another one.
-func (s *sending) first() bool {
-	return s.total == 1 && s.command.Count > 0 && s.command.Gen == nil
-}
-
-// noGeneration reports whether a refusal is one that a new generation mends.
-func noGeneration(reason wire.Code) bool {
-	return reason == wire.MLSRetired || reason == wire.MLSUnknown
-}
-
-// readWhilePacing prints verdicts until the next envelope may go out.
-func (s *sending) readWhilePacing(ctx context.Context) error {
-	reservation := s.pace.Reserve()
-	until, cancel := context.WithTimeout(ctx, reservation.Delay())
-	defer cancel()
-	err := s.readUntil(until, func() bool { return false })
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+// progress shows how far a large file is, on a terminal.
+func (c *sendCommand) progress(con console) func(done, of int) {
+	if !con.look.Progress || c.JSON {
 		return nil
 	}
-	return err
-}
-
-// send writes one line. A line whose id cannot be read goes alone: its refusal
-// will not name it, and would otherwise count for all that wait.
-func (s *sending) send(ctx context.Context, envelope []byte) error {
-	id, ok := client.EnvelopeID(envelope)
-	if !ok || s.sent[id] {
-		if err := s.drain(ctx); err != nil {
-			return err
+	return func(done, of int) {
+		switch {
+		case of <= 1:
+		case done < of:
+			fmt.Fprintf(con.err, "\rsending %3d %%", 100*done/of)
+		default:
+			fmt.Fprint(con.err, "\r\x1b[K")
 		}
 	}
-	s.total++
-	if !ok {
-		s.unnamed++
-		if err := s.conn.SendRaw(ctx, envelope); err != nil {
-			return err
-		}
-		return s.drain(ctx)
-	}
-	s.sent[id] = true
-	if err := s.receipts.Expect(id, s.command.Recipients); err != nil {
-		return fmt.Errorf("envelope %q: %w", id, err)
-	}
-	return s.conn.SendRaw(ctx, envelope)
-}
-
-// settle is how long the other receipts of an envelope may take after its first
-// one. The relay writes them together.
-const settle = 250 * time.Millisecond
-
-// drain reads until nothing is unanswered, or for the command's time-out, and what else comes at
-// once.
-func (s *sending) drain(ctx context.Context) error {
-	if s.open() == 0 {
-		return nil
-	}
-	if err := s.answered(ctx); err != nil || s.open() > 0 || s.command.Recipients > 0 {
-		return err
-	}
-	rest, cancelRest := context.WithTimeout(ctx, settle)
-	defer cancelRest()
-	return ignoreTimeout(ctx, s.readUntil(rest, func() bool { return false }))
-}
-
-// answered reads until nothing is unanswered, or for the command's time-out.
-func (s *sending) answered(ctx context.Context) error {
-	waiting, cancel := context.WithTimeout(ctx, s.command.Timeout)
-	defer cancel()
-	return ignoreTimeout(ctx, s.readUntil(waiting, func() bool { return s.open() == 0 }))
-}
-
-func (s *sending) open() int { return s.receipts.Waiting() + s.unnamed }
-
-// ignoreTimeout keeps the errors that are not the end of an inner wait.
-func ignoreTimeout(outer context.Context, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && outer.Err() == nil {
-		return nil
-	}
-	return err
-}
-
-func (s *sending) readUntil(ctx context.Context, enough func() bool) error {
-	for !enough() {
-		frame, err := s.conn.Receive(ctx)
-		if err != nil {
-			return err
-		}
-		if err := s.frame(frame); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *sending) frame(frame wire.ServerFrame) error {
-	switch frame.Type {
-	case wire.ServerQueued:
-		return s.queued(frame)
-	case wire.ServerNack:
-		return s.nacked(frame)
-	case wire.ServerError:
-		s.con.notef("the relay reports %s: %s", frame.Reason, frame.Detail)
-		if s.unnamed > 0 { // the line was a control frame, not an envelope
-			s.unnamed--
-			s.refused++
-			return s.print(line{Verdict: "nack", Reason: frame.Reason})
-		}
-	default:
-	}
-	return nil
-}
-
-func (s *sending) queued(frame wire.ServerFrame) error {
-	if !s.sent[frame.ID] {
-		return nil // not ours: it completes nothing
-	}
-	receipt := client.Receipt{To: frame.To, StreamID: frame.StreamID}
-	s.receipts.Queued(frame.ID, receipt)
-	return s.print(line{Verdict: "queued", ID: frame.ID, To: receipt.To, StreamID: receipt.StreamID})
-}
-
-func (s *sending) nacked(frame wire.ServerFrame) error {
-	if frame.ID == "" && s.unnamed > 0 {
-		s.unnamed--
-		s.refused++
-		return s.print(line{Verdict: "nack", Reason: frame.Reason})
-	}
-	if s.first() && noGeneration(frame.Reason) {
-		return errNoGeneration
-	}
-	for _, verdict := range s.receipts.Nacked(frame.ID, frame.Reason) {
-		s.refused++
-		if err := s.print(line{Verdict: "nack", ID: verdict.ID, Reason: verdict.Reason}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// finish prints what got no answer and says how it went.
-func (s *sending) finish(cause error) error {
-	unanswered := s.open()
-	for id := range s.sent {
-		if s.receipts.Forget(id) {
-			if err := s.print(line{Verdict: "none", ID: id}); err != nil {
-				return err
-			}
-		}
-	}
-	for ; s.unnamed > 0; s.unnamed-- {
-		if err := s.print(line{Verdict: "none"}); err != nil {
-			return err
-		}
-	}
-	if cause == nil && s.refused+unanswered > 0 {
-		return fmt.Errorf("%d sent, %d refused, %d without an answer", s.total, s.refused, unanswered)
-	}
-	if _, wrong := errors.AsType[usageError](cause); wrong {
-		return cause
-	}
-	if cause != nil {
-		return fmt.Errorf("%d sent, %d refused, %d without an answer: %w", s.total, s.refused, unanswered, cause)
-	}
-	if !s.command.JSON {
-		s.con.notef("%d sent, all queued", s.total)
-	}
-	return nil
-}
-
-func (s *sending) print(l line) error {
-	if s.command.JSON {
-		return json.NewEncoder(s.con.out).Encode(l)
-	}
-	var err error
-	switch l.Verdict {
-	case "queued":
-		_, err = fmt.Fprintf(s.con.out, "queued  %s  for %s as %s\n", l.ID, l.To, l.StreamID)
-	case "nack":
-		_, err = fmt.Fprintf(s.con.out, "refused %s  %s%s\n", orUnnamed(l.ID), l.Reason, explain(l.Reason))
-	default:
-		_, err = fmt.Fprintf(s.con.out, "no answer for %s\n", orUnnamed(l.ID))
-	}
-	return err
-}
-
-func orUnnamed(id string) string {
-	if id == "" {
-		return "(no id)"
-	}
-	return id
-}
-
-// explain adds what the protocol's table says of a code.
-func explain(code wire.Code) string {
-	if info, ok := wire.Lookup(code); ok {
-		return ": " + info.Text
-	}
-	return ""
 }

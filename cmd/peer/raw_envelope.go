@@ -75,7 +75,7 @@ func randomText(n int) string {
 	return base64.RawURLEncoding.EncodeToString(raw)[:n]
 }
 
-type templateCommand struct {
+type rawTemplateCommand struct {
 	connection
 	To   string `default:"room" help:"Recipient: a participant id, or room."`
 	Kind string `default:"message" enum:"message,notice,senderkey,control,key_request" help:"Kind of the envelope."`
@@ -83,12 +83,12 @@ type templateCommand struct {
 }
 
 // Help is kong's long text of the command.
-func (*templateCommand) Help() string {
-	return "Connects once to learn the participant and the room.\n\nExample: peer template --credential-file alice.cred --kind control --to 0198c0de-… > envelope.json"
+func (*rawTemplateCommand) Help() string {
+	return "Connects once to learn the participant and the room.\n\nExample: peer raw template --credential-file alice.cred --kind control --to 0198c0de-… > envelope.json"
 }
 
 // Run connects, so that the ids in the envelope are this participant's own.
-func (c *templateCommand) Run(ctx context.Context, con console) error {
+func (c *rawTemplateCommand) Run(ctx context.Context, con console) error {
 	if err := checkSize(c.Size); err != nil {
 		return err
 	}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/peerrelay/peerrelay/client"
+	"github.com/peerrelay/peerrelay/client/keystore"
+)
+
+// running is a device that this process has open, for its own command and for the guests:
+// commands of other processes that run inside of this one (running_server.go), since the key
+// store can be open in one process only.
+type running struct {
+	device *client.Device
+
+	mu    sync.Mutex // guards the following field
+	rooms map[string]*opening
+}
+
+func newRunning(device *client.Device) *running {
+	return &running{device: device, rooms: make(map[string]*opening)}
+}
+
+// opening is a session that is open, or is being opened.
+type opening struct {
+	done    chan struct{} // closed when the following fields are set
+	session *client.Session
+	err     error
+}
+
+// session is the one session of a room.
+func (r *running) session(ctx context.Context, room string) (*client.Session, error) {
+	r.mu.Lock()
+	o, begun := r.rooms[room]
+	if !begun {
+		o = &opening{done: make(chan struct{})}
+		r.rooms[room] = o
+	}
+	r.mu.Unlock()
+	if begun {
+		select {
+		case <-o.done:
+			return o.session, o.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	o.session, o.err = r.device.OpenSession(ctx, room)
+	if o.err != nil { // the next one tries again
+		r.mu.Lock()
+		delete(r.rooms, room)
+		r.mu.Unlock()
+	}
+	close(o.done)
+	return o.session, o.err
+}
+
+// close ends the sessions.
+func (r *running) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.rooms {
+		<-o.done
+		if o.session != nil {
+			_ = o.session.Close()
+		}
+	}
+}
+
+// with opens the device for one command, or takes the one that is open in this process.
+func (h home) with(con console, do func(r *running) error) error {
+	if con.shared != nil {
+		return do(con.shared)
+	}
+	device, err := h.open(con)
+	if err != nil {
+		return err
+	}
+	r := newRunning(device)
+	err = do(r)
+	r.close()
+	return errors.Join(err, device.Close())
+}
+
+// ofDevice is a command that may need a device's key store.
+type ofDevice interface {
+	device() (h home, needed bool)
+}
+
+func (c deviceCommand) device() (home, bool) { return c.home, true }
+func (c connection) device() (home, bool)    { return c.home, c.Room != "" }
+
+// device of an enrollment is one that is not there yet.
+func (enrollCommand) device() (home, bool) { return home{}, false }
+
+// patience is how long a command waits for another one that has the device open and does not
+// take guests, as it ends by itself.
+const patience = 30 * time.Second
+
+// firstLook and looksAgain are when the key store is looked at again meanwhile.
+const (
+	firstLook  = 20 * time.Millisecond
+	looksAgain = 250 * time.Millisecond
+)
+
+// execute runs a command: in the process that has its device open, where that takes guests,
+// else here.
+func execute(ctx context.Context, parsed *kong.Context, args []string, con console) int {
+	h, needed := deviceOf(parsed)
+	if !needed || con.shared != nil {
+		return exitCode(parsed.Run(con), con)
+	}
+	dir, err := h.dir()
+	if err != nil {
+		return exitCode(err, con)
+	}
+	late := time.After(patience)
+	for pause := firstLook; ; pause = min(2*pause, looksAgain) {
+		if code, done := handOver(ctx, dir, args, con); done {
+			return code
+		}
+		err := parsed.Run(con)
+		if !errors.Is(err, keystore.ErrInUse) || h.PassphraseFile == "-" { // which was read to its end
+			return exitCode(err, con)
+		}
+		if pause == looksAgain/2 {
+			con.notef("waiting for another peer command of this device")
+		}
+		select {
+		case <-time.After(pause):
+		case <-late:
+			return exitCode(err, con)
+		case <-ctx.Done():
+			return exitCode(ctx.Err(), con)
+		}
+	}
+}
+
+// deviceOf is the device whose key store a command needs.
+func deviceOf(parsed *kong.Context) (h home, needed bool) {
+	node := parsed.Selected()
+	if node == nil || node.Target.Kind() != reflect.Struct || !node.Target.CanAddr() {
+		return home{}, false
+	}
+	if command, ok := node.Target.Addr().Interface().(ofDevice); ok {
+		return command.device()
+	}
+	return home{}, false
+}
+
+// socketName is where the running process of a device listens, in its folder.
+const socketName = "peer.sock"
+
+// longestSocket is the longest address of a unix socket that every system takes.
+const longestSocket = 100
+
+// socketOf finds the socket of a device's folder. A socket that had too long a name there is
+// elsewhere, in a folder of its own, and the name is a link to it.
+func socketOf(dir string) (path string, ok bool) {
+	path = filepath.Join(dir, socketName)
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", false
+	}
+	if info.Mode()&os.ModeSymlink == 0 {
+		return path, len(path) <= longestSocket
+	}
+	path, err = os.Readlink(path)
+	if err != nil {
+		return "", false
+	}
+	folder, err := os.Stat(filepath.Dir(path))
+	return path, err == nil && folder.Mode().Perm()&0o077 == 0
+}
+
+// makeSocket says where to listen for a device's folder. Whoever calls it has the device's key
+// store open, so that what is there already is left over.
+func makeSocket(dir string) (path string, remove func(), err error) {
+	name := filepath.Join(dir, socketName)
+	if old, ok := socketOf(dir); ok && old != name {
+		_ = os.Remove(old)
+		_ = os.Remove(filepath.Dir(old)) // if it is empty
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", nil, err
+	}
+	if len(name) <= longestSocket {
+		return name, func() { _ = os.Remove(name) }, nil
+	}
+	folder, err := os.MkdirTemp("", "peer-") // mode 0700
+	if err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(folder, socketName)
+	remove = func() {
+		_ = os.Remove(name)
+		_ = os.RemoveAll(folder)
+	}
+	if len(path) > longestSocket {
+		err = fmt.Errorf("%s is too long for the name of a socket", path)
+	} else {
+		err = os.Symlink(path, name)
+	}
+	if err != nil {
+		remove()
+		return "", nil, err
+	}
+	return path, remove, nil
+}
+
+// pathIn is kong's mapper of paths for a guest, whose working folder is another one.
+func pathIn(folder string) kong.MapperFunc {
+	return func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var path string
+		if err := ctx.Scan.PopValueInto("file", &path); err != nil {
+			return err
+		}
+		if path != "" && path != "-" && !filepath.IsAbs(path) {
+			if len(path) > 1 && path[0] == '~' {
+				path = kong.ExpandPath(path)
+			} else {
+				path = filepath.Join(folder, path)
+			}
+		}
+		target.SetString(path)
+		return nil
+	}
+}
