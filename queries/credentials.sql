@@ -60,3 +60,12 @@ RETURNING id;
 SELECT id FROM credentials
 WHERE tenant_id = @tenant_id AND participant_id = ANY(@participant_ids::uuid[])
   AND revoked_at IS NULL AND expires_at > now();
+
+-- name: CredentialPrune :execrows
+-- Deletes a tenant's credentials that ended longest ago, at most @batch of them.
+DELETE FROM credentials d
+WHERE d.tenant_id = @tenant_id AND d.id IN (
+    SELECT o.id FROM credentials o
+    WHERE o.tenant_id = @tenant_id
+      AND least(o.expires_at, o.revoked_at) < now() - make_interval(secs => @keep_seconds::double precision)
+    ORDER BY least(o.expires_at, o.revoked_at) LIMIT @batch);

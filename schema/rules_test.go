@@ -121,7 +121,7 @@ func TestRights(t *testing.T) {
 		"device_tokens":     {selects: true, insert: "device_id expires_at tenant_id token_hash", update: "revoked_at", deletes: true},
 		"rooms":             {selects: true, insert: "id kind private_messages scheme tenant_id", update: "activated archived_at state version"},
 		"participants":      {selects: true, insert: "device_id id role room_id tenant_id", update: "first_gen last_gen left_at mls_since welcome_epoch"},
-		"credentials":       {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at"},
+		"credentials":       {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at", deletes: true},
 		"session_history":   {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
 
 		"message_traces": {selects: true, insert: "declared digest files message_id recipient_id room_id sender_id tenant_id ts"},

@@ -122,7 +122,7 @@ type Operator interface {
 	// that was used before, ErrInvalid for the kind or a ttl that is not positive.
 	MintCredential(ctx context.Context, tenant, participant uuid.UUID, kind CredentialKind, token TokenHash, ttl time.Duration) (Credential, error)
 	// RevokeCredential returns the revoked credentials: none when it was revoked or expired
-	// before, ErrNotFound when there never was one.
+	// before, ErrNotFound when there never was one, or it ended so long ago that it is forgotten.
 	RevokeCredential(ctx context.Context, tenant, credential uuid.UUID) ([]Credential, error)
 	// RevokeParticipantCredentials revokes all of a participant's credentials and
 	// returns those it revoked; ErrNotFound when the tenant never had that participant.

@@ -100,30 +100,5 @@ func storedNotice(row sqlcgen.NoticesAfterRow) (store.StoredNotice, error) {
 // kept, and returns how many. Sent again, such a notice is stale, so that it is never
 // accepted twice. The store does this by itself every PruneEvery.
 func (s *Store) PruneNotices(ctx context.Context) (deleted int64, err error) {
-	err = s.eachTenant(ctx, func(tenant uuid.UUID) error {
-		n, err := s.pruneNoticesOf(ctx, tenant)
-		deleted += n
-		return err
-	})
-	return deleted, err
-}
-
-// pruneNoticesOf deletes batch after batch, as pruneRoom does.
-func (s *Store) pruneNoticesOf(ctx context.Context, tenant uuid.UUID) (total int64, err error) {
-	for {
-		var deleted int64
-		err := s.transaction(ctx, "prune notices", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
-			deleted = 0
-			locked, err := s.q.TransactionLock(ctx, db, pruneLock)
-			if err != nil || !locked {
-				return err
-			}
-			deleted, err = s.q.NoticePrune(ctx, db, tenant, s.cfg.History.KeepFor.Seconds(), pruneBatch)
-			return err
-		})
-		total += deleted
-		if err != nil || deleted < pruneBatch {
-			return total, err
-		}
-	}
+	return s.pruneTenants(ctx, "prune notices", s.q.NoticePrune)
 }

@@ -262,7 +262,7 @@ func TestPoliciesWrite(t *testing.T) {
 				})
 			}
 		}
-		for _, table := range []string{"session_history", "notices", "device_challenges", "device_tokens", "mls_commits", "mls_welcomes", "key_packages", "signed_prekeys", "prekeys"} {
+		for _, table := range []string{"credentials", "session_history", "notices", "device_challenges", "device_tokens", "mls_commits", "mls_welcomes", "key_packages", "signed_prekeys", "prekeys"} {
 			inTransaction(t, service, settings, func(tx pgx.Tx) {
 				tag, err := tx.Exec(t.Context(), "DELETE FROM "+table+" WHERE tenant_id = $1", b.tenant)
 				require.NoError(t, err)

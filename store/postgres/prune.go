@@ -20,7 +20,7 @@ const (
 // encoding; the number must only be ours).
 const pruneLock = 0x72656c6179707275
 
-// pruner keeps history and notices within their window. One node at a time does it.
+// pruner keeps history, notices and credentials within their window. One node at a time does it.
 // Traces have no window: they are an audit, and the service has no right to delete one.
 type pruner struct {
 	store  *Store
@@ -53,6 +53,7 @@ func (p *pruner) run(ctx context.Context) {
 		}
 		p.pass(ctx, "history", p.store.PruneHistory)
 		p.pass(ctx, "notices", p.store.PruneNotices)
+		p.pass(ctx, "credentials", p.store.PruneCredentials)
 	}
 }
 
@@ -79,6 +80,39 @@ func (s *Store) PruneHistory(ctx context.Context) (deleted int64, err error) {
 	})
 	s.metrics.pruned(deleted)
 	return deleted, err
+}
+
+// PruneCredentials deletes the credentials of all tenants that expired or were revoked longer
+// ago than history is kept, and returns how many. The store does this by itself every
+// PruneEvery.
+func (s *Store) PruneCredentials(ctx context.Context) (deleted int64, err error) {
+	return s.pruneTenants(ctx, "prune credentials", s.q.CredentialPrune)
+}
+
+// pruneQuery deletes a tenant's rows that were over so many seconds ago, at most batch of them.
+type pruneQuery func(ctx context.Context, db sqlcgen.DBTX, tenant uuid.UUID, keepSeconds float64, batch int32) (int64, error)
+
+// pruneTenants deletes batch after batch of each tenant, as pruneRoom does.
+func (s *Store) pruneTenants(ctx context.Context, what string, prune pruneQuery) (total int64, err error) {
+	err = s.eachTenant(ctx, func(tenant uuid.UUID) error {
+		for {
+			var deleted int64
+			err := s.transaction(ctx, what, asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
+				deleted = 0
+				locked, err := s.q.TransactionLock(ctx, db, pruneLock)
+				if err != nil || !locked {
+					return err
+				}
+				deleted, err = prune(ctx, db, tenant, s.cfg.History.KeepFor.Seconds(), pruneBatch)
+				return err
+			})
+			total += deleted
+			if err != nil || deleted < pruneBatch {
+				return err
+			}
+		}
+	})
+	return total, err
 }
 
 func (s *Store) eachTenant(ctx context.Context, do func(uuid.UUID) error) error {

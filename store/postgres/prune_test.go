@@ -69,6 +69,48 @@ func TestPruneByAge(t *testing.T) {
 	require.Equal(t, "fill-6", oldest)
 }
 
+// Credentials are forgotten when they have ended as long ago as history is kept, by
+// expiring or by being revoked, whichever came first.
+func TestPruneCredentials(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, db := pgtest.Open(t, url, func(c *postgres.Config) { c.History.KeepFor = 24 * time.Hour }), newOwner(url)
+	a, b := newResident(t, s, db, 1), newResident(t, s, db, 2)
+	valid := query[int](t, db, "SELECT count(*) FROM credentials")
+	require.Positive(t, valid)
+	mint := func(r resident, n int, expires, revoked string) {
+		db.exec(t, `INSERT INTO credentials (tenant_id, id, room_id, participant_id, kind, token_hash, created_at, expires_at, revoked_at)
+			SELECT $1, gen_random_uuid(), $2, $3, 'session', sha256(gen_random_uuid()::text::bytea), now() - interval '9 days', now() + $4::interval, now() + $5::interval
+			FROM generate_series(1, $6::int)`, r.tenant, r.member.Room, r.member.ID, expires, nullable(revoked), n)
+	}
+	for _, r := range []resident{a, b} {
+		mint(r, 1, "-25 hours", "")
+		mint(r, 1, "1 hour", "-25 hours")
+		mint(r, 1, "-25 hours", "-1 hour")
+		mint(r, 1, "-23 hours", "")
+		mint(r, 1, "1 hour", "-23 hours")
+		mint(r, 1, "1 hour", "")
+	}
+	mint(a, 2_500, "-2 days", "") // several batches
+	deleted, err := s.PruneCredentials(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(2*3+2_500), deleted)
+	require.Equal(t, valid+2*3, query[int](t, db, "SELECT count(*) FROM credentials"))
+	require.Zero(t, query[int](t, db, "SELECT count(*) FROM credentials WHERE least(expires_at, revoked_at) < now() - interval '24 hours'"))
+	_, err = s.Authenticate(t.Context(), a.hash)
+	require.NoError(t, err, "a valid one goes on")
+	deleted, err = s.PruneCredentials(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, deleted)
+}
+
+func nullable(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
 func TestPruneOnOneNodeAtATime(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

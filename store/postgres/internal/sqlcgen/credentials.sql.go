@@ -111,6 +111,24 @@ func (q *Queries) CredentialMint(ctx context.Context, db DBTX, arg CredentialMin
 	return i, err
 }
 
+const CredentialPrune = `-- name: CredentialPrune :execrows
+DELETE FROM credentials d
+WHERE d.tenant_id = $1 AND d.id IN (
+    SELECT o.id FROM credentials o
+    WHERE o.tenant_id = $1
+      AND least(o.expires_at, o.revoked_at) < now() - make_interval(secs => $2::double precision)
+    ORDER BY least(o.expires_at, o.revoked_at) LIMIT $3)
+`
+
+// Deletes a tenant's credentials that ended longest ago, at most @batch of them.
+func (q *Queries) CredentialPrune(ctx context.Context, db DBTX, tenantID uuid.UUID, keepSeconds float64, batch int32) (int64, error) {
+	result, err := db.Exec(ctx, CredentialPrune, tenantID, keepSeconds, batch)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const CredentialRevoke = `-- name: CredentialRevoke :many
 UPDATE credentials SET revoked_at = now()
 WHERE tenant_id = $1 AND id = $2 AND revoked_at IS NULL AND expires_at > now()
