@@ -86,20 +86,17 @@ func (s *senderKeys) Prepare(ctx context.Context, relay Relay, store *keystore.S
 // knows of. Where the store knows another one, neither its keys nor the one that was being
 // allocated are used any more: a newer copy may have gone further with them.
 func confirm(ctx context.Context, relay Relay, store *keystore.Store, room *Room) error {
-	var known notes
-	err := store.View(func(tx *keystore.Tx) (err error) {
-		known, err = loadNotes(tx, room.ID)
-		if err == nil && !known.confirmed(tx) {
-			return ErrPrepare
-		}
-		return err
-	})
-	if !errors.Is(err, ErrPrepare) {
+	if confirmed, err := isConfirmed(store, room); err != nil || confirmed {
 		return err
 	}
 	newest, err := relay.NewestGeneration(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the newest generation: %w", err)
+	}
+	// Another Encryption of this store may have confirmed it meanwhile: newest may be what it
+	// is allocating.
+	if confirmed, err := isConfirmed(store, room); err != nil || confirmed {
+		return err
 	}
 	if _, err := store.NoticeRestored(room.ID, newest); err != nil {
 		return err
@@ -117,6 +114,15 @@ func confirm(ctx context.Context, relay Relay, store *keystore.Store, room *Room
 		known.Opening, known.Next = tx.Opening(), nil
 		return errors.Join(saveBinary(tx, ownStateKey(room.ID), &own), known.save(tx, room.ID))
 	})
+}
+
+func isConfirmed(store *keystore.Store, room *Room) (confirmed bool, err error) {
+	err = store.View(func(tx *keystore.Tx) error {
+		known, err := loadNotes(tx, room.ID)
+		confirmed = known.confirmed(tx)
+		return err
+	})
+	return confirmed && err == nil, err
 }
 
 // drawGeneration returns what the next generation is to have, nil where none is needed. It

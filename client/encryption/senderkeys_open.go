@@ -235,7 +235,10 @@ func answer(tx *keystore.Tx, room *Room, from *Member, request senderkey.KeyRequ
 	case err != nil:
 		return nil, err
 	}
-	if err := saveBinary(tx, ownStateKey(room.ID), own); err != nil {
+	switch err := saveBinary(tx, ownStateKey(room.ID), own); {
+	case errors.Is(err, keystore.ErrSize):
+		return nil, nil // thousands of members asked in the last hour: this one asks again
+	case err != nil:
 		return nil, err
 	}
 	ts := uint64(now.UnixMilli())

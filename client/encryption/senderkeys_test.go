@@ -210,6 +210,31 @@ func TestLostAnswerOfAnAllocation(t *testing.T) {
 	require.Equal(t, map[string]int{"hello": 1}, bob.shown)
 }
 
+// J10: two sessions of one store prepare at once, and one of them does not get an answer. What
+// it was allocating is no sign of an old copy for the other.
+func TestTwoSessionsPrepareAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "alice", "bob")
+	alice, bob := w.members[0], w.members[1]
+	w.settle()
+	other, err := encryption.For(encryption.SenderKeys)
+	require.NoError(t, err)
+	alice.relay.while = func() {
+		alice.relay.after = func() error { return errScripted }
+		require.ErrorIs(t, other.Prepare(t.Context(), alice.relay, alice.store, alice.room, w.now), errScripted)
+		alice.relay.after = nil
+	}
+	require.NoError(t, alice.prepare())
+	require.Len(t, alice.relay.gens, 1)
+	require.NoError(t, alice.store.View(func(tx *keystore.Tx) error {
+		require.Zero(t, tx.Restores())
+		return nil
+	}))
+	alice.say("hello")
+	w.settle()
+	require.Equal(t, map[string]int{"hello": 1}, bob.shown)
+}
+
 // J10: where the program was killed before the answer, the store cannot tell that from an old
 // copy. Another generation begins, and the kid of before is not used.
 func TestKilledDuringAnAllocation(t *testing.T) {

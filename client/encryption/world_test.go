@@ -86,6 +86,7 @@ type scriptedRelay struct {
 	last  uint64
 	calls int
 	after func() error // what becomes of an answer
+	while func()       // what happens while the newest generation is asked for
 
 	busy, busiest atomic.Int32 // callers at once
 }
@@ -117,6 +118,10 @@ func (r *scriptedRelay) NewestGeneration(context.Context) (uint64, error) {
 	defer r.busy.Add(-1)
 	for range 1000 {
 		runtime.Gosched() // others are let in, if they may
+	}
+	if while := r.while; while != nil {
+		r.while = nil
+		while()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
