@@ -244,6 +244,15 @@ func (p *party) conversation(t testing.TB) map[string]string {
 	return all
 }
 
+// sessions is how many of them are stored with their keys.
+func (p *party) sessions(t testing.TB) int {
+	t.Helper()
+	var s ratchet.Sessions
+	stored := p.stored(t, keystore.Sessions)[fmt.Sprint(keystore.Sessions, " ratchet/", p.at.id)]
+	require.NoError(t, s.UnmarshalBinary([]byte(stored[145:])))
+	return s.Len()
+}
+
 // stock is what the relay tells of its prekeys.
 func (p *party) stock() encryption.PrekeyStock {
 	s := encryption.PrekeyStock{LastID: p.lastID, OneTime: len(p.published.OneTime)}

@@ -550,6 +550,50 @@ func TestBrokenSessionIsNotForgotten(t *testing.T) {
 	require.Equal(t, 3, d.bundles)
 }
 
+// A session that is not known is a reason to begin anew each time, also where a message of
+// another one of the same gen opened meanwhile: here of the one that the owner's store, an old copy
+// that nobody noticed, knows nothing of.
+func TestBrokenSessionBesideOneThatWorks(t *testing.T) {
+	t.Parallel()
+	d, owner, agent := newDirect(t)
+	copied := owner.backUp(t)
+	agent.reads(t, owner, owner.says(t, "first"), "first")
+	late := owner.says(t, "late")
+	owner.restore(t, copied)
+	broken := owner.says(t, "broken")
+	require.NoError(t, agent.store.Update(func(tx *keystore.Tx) error {
+		return tx.Delete(keystore.Prekeys, fmt.Sprintf("one-time/%010d", owner.header(t, broken).Start.OneTime))
+	}))
+	agent.loses(t, owner, broken, ratchet.ErrUnknownPrekey)
+	require.True(t, agent.due(t).Prepare)
+	agent.reads(t, owner, late, "late")
+	require.Equal(t, &encryption.Due{}, agent.due(t), "it seems to work")
+	agent.loses(t, owner, owner.says(t, "broken still"), ratchet.ErrUnknownPrekey)
+	require.NoError(t, agent.prepare(t))
+	require.Equal(t, 1, d.resets)
+	owner.hears(t, &d.events[0])
+	agent.reads(t, owner, owner.says(t, "again"), "again")
+}
+
+// An old copy with which the other side began anew is sent with again.
+func TestFreshSessionOfAnOldCopy(t *testing.T) {
+	t.Parallel()
+	d, owner, agent := newDirect(t)
+	agent.reads(t, owner, owner.says(t, "first"), "first")
+	found, err := agent.store.NoticeRestored(d.id, 5)
+	require.NoError(t, err)
+	require.True(t, found)
+	owner.hears(t, d.tell(wire.DeviceLinked, owner))
+	_, err = agent.seal(t, "with an old state")
+	require.ErrorIs(t, err, encryption.ErrPrepare)
+	require.Equal(t, 1, agent.sessions(t))
+	agent.reads(t, owner, owner.says(t, "anew"), "anew")
+	require.Equal(t, 1, agent.sessions(t), "the one of before is deleted, though its end was not heard of")
+	require.Equal(t, &encryption.Due{}, agent.due(t))
+	owner.reads(t, agent, agent.says(t, "answer"), "answer")
+	require.Zero(t, d.asked)
+}
+
 // A member that comes in another one's place has sessions of its own.
 func TestAnotherAgentInADirectRoom(t *testing.T) {
 	t.Parallel()
