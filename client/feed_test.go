@@ -53,7 +53,7 @@ type reader struct {
 	upTo    int // rows that are taken before the program is killed; 0: all
 	batches []int
 	caught  int
-	wake    chan struct{} // told of each batch, where there is one
+	wake    chan string // told of the last row of each batch, where there is one
 }
 
 var errKilled = errors.New("the program is killed")
@@ -78,7 +78,7 @@ func (r *reader) take(batch []client.Row) error {
 		r.rows = append(r.rows, strings.TrimPrefix(id, "7-"))
 	}
 	if r.wake != nil {
-		r.wake <- struct{}{}
+		r.wake <- batch[len(batch)-1].Frame.StreamID
 	}
 	return nil
 }
@@ -526,13 +526,14 @@ func TestFollowResumesAgainAfterEnoughLiveRows(t *testing.T) {
 		p.close(wire.CloseGoingAway, "")
 	})
 	r := newReader(t, "7-1")
-	r.wake = make(chan struct{}, 256)
+	r.wake = make(chan string, 256)
 	done := make(chan error, 1)
 	go func() { done <- r.follow(conn) }()
-	until(t, clock, client.SettleTime, done, func(err error) {
-		var closed *client.CloseError
-		require.ErrorAs(t, err, &closed)
-	})
+	for <-r.wake != "7-60" { //nolint:revive // everything before comes without time
+	}
+	elapse(t, clock, client.SettleTime)
+	var closed *client.CloseError
+	require.ErrorAs(t, <-done, &closed)
 	require.Equal(t, "7-60", r.cursor)
 	require.Equal(t, 1, r.caught)
 	require.Len(t, r.rows, 1+2*client.SettleRows+2)
@@ -549,9 +550,14 @@ func TestFollowResumesAgainForALiveRowWithinTheReplay(t *testing.T) {
 		p.close(wire.CloseGoingAway, "")
 	})
 	r := newReader(t, "7-1")
+	caught := make(chan struct{})
 	done := make(chan error, 1)
-	go func() { done <- r.follow(conn) }()
-	until(t, clock, client.SettleTime, done, func(err error) { require.Error(t, err) })
+	go func() {
+		done <- conn.Follow(t.Context(), func() string { return r.cursor }, noGap, func() error { close(caught); return nil }, r.take)
+	}()
+	<-caught
+	elapse(t, clock, client.SettleTime)
+	require.Error(t, <-done)
 	require.Equal(t, list("3 2* 3*"), r.rows)
 }
 
@@ -614,11 +620,13 @@ func TestAReplayThatDoesNotGoOnIsGivenUp(t *testing.T) {
 		p.gone()
 	})
 	r := newReader(t, "7-4")
+	r.wake = make(chan string, 1)
 	done := make(chan error, 1)
 	go func() {
 		_, err := r.page(conn, 100)
 		done <- err
 	}()
+	<-r.wake
 	until(t, clock, client.ReplayTimeout, done, func(err error) { require.ErrorIs(t, err, client.ErrReplay) })
 	require.Equal(t, list("5*"), r.rows)
 	require.NoError(t, conn.Close())
