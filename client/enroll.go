@@ -141,7 +141,8 @@ func (d *Device) enroll(ctx context.Context, invite string, token [32]byte) erro
 	return saveRecord(d.store, &d.self)
 }
 
-// PublishKeys starts the device's key exchange: APPROVED becomes ACTIVE. It may be repeated.
+// PublishKeys starts the device's key exchange: APPROVED becomes ACTIVE, and an agent's prekeys are
+// published, with which others begin direct conversations while it is away. It may be repeated.
 func (d *Device) PublishKeys(ctx context.Context) (DeviceInfo, error) {
 	keys := d.keys.public
 	var active DeviceInfo
@@ -155,7 +156,10 @@ func (d *Device) PublishKeys(ctx context.Context) (DeviceInfo, error) {
 	if err != nil {
 		return DeviceInfo{}, fmt.Errorf("publish the keys: %w", err)
 	}
-	return active, d.noteState(active.State)
+	if err := d.noteState(active.State); err != nil || d.self.Kind != KindAgent {
+		return active, err
+	}
+	return active, d.RefillPrekeys(ctx)
 }
 
 // noteState remembers a state for those who ask without the relay.

@@ -83,7 +83,6 @@ func (r *exampleRelay) pair(ctx context.Context) (alice, robot *client.Device) {
 	check(err)
 	_, err = robot.PublishKeys(ctx)
 	check(err)
-	check(robot.RefillPrekeys(ctx))
 	return alice, robot
 }
 

@@ -49,6 +49,10 @@ func newScripted(t *testing.T) *scripted {
 	s.on("POST /v1/enroll", s.enroll)
 	s.on("POST /v1/auth/challenge", s.challenge)
 	s.on("POST /v1/auth/token", s.token)
+	s.on("GET /v1/devices/me/prekeys", func(w http.ResponseWriter, _ *http.Request) { answer(w, `{"last_prekey_id":0,"one_time_prekeys":0}`) })
+	s.on("PUT /v1/devices/me/prekeys", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, `{"signed_prekey_id":1,"last_prekey_id":100,"one_time_prekeys":100}`)
+	})
 	return s
 }
 

@@ -32,7 +32,6 @@ func (w *talk) agentAt(t *testing.T, url, dir string, options client.DeviceOptio
 	require.NoError(t, err)
 	_, err = d.PublishKeys(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, d.RefillPrekeys(t.Context()))
 	return d
 }
 
@@ -40,6 +39,7 @@ func (w *talk) agentAt(t *testing.T, url, dir string, options client.DeviceOptio
 // 600,000 ms from the nack, without a request or a frame, and the window is not renewed. Other
 // rooms can still send, and nothing is retried.
 func TestRemovalPendingPausesTheRoom(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	p, clock, dir := newProxy(t, w.relay), clockwork.NewFakeClockAt(time.Now()), filepath.Join(t.TempDir(), "device")
 	robot := w.agentAt(t, p.URL, dir, client.DeviceOptions{Clock: clock})
@@ -110,6 +110,7 @@ func altered(message []byte, change func(envelope map[string]any)) []byte {
 // FAULTS I09: bad messages are reported once each and hold nothing up; the cursor moves on, and a
 // restart does not ask for them again.
 func TestBadMessagesHoldNothingUp(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	p, dir := newProxy(t, w.relay), filepath.Join(t.TempDir(), "device")
 	robot := w.agentAt(t, p.URL, dir, client.DeviceOptions{})
@@ -153,6 +154,7 @@ func TestBadMessagesHoldNothingUp(t *testing.T) {
 // FAULTS J07: what was shown is not shown again, by replay, live or under a new stream id, and
 // not after a restart either.
 func TestAHostileRelayRepeatsMessages(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	p, dir := newProxy(t, w.relay), filepath.Join(t.TempDir(), "device")
 	robot := w.agentAt(t, p.URL, dir, client.DeviceOptions{})
@@ -203,6 +205,7 @@ func TestAHostileRelayRepeatsMessages(t *testing.T) {
 // FAULTS J05: an envelope of one room that is sent on into another one, by the relay, is
 // refused, and so is one under the name of somebody else.
 func TestEnvelopesStayInTheirRoom(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	p := newProxy(t, w.relay)
 	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
@@ -229,6 +232,7 @@ func TestEnvelopesStayInTheirRoom(t *testing.T) {
 // verdict it is kept, and goes out again as it is with the next connection; nobody sees it
 // twice.
 func TestASendWithoutAVerdictIsKept(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	p := newProxy(t, w.relay)
 	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
@@ -265,6 +269,7 @@ func TestASendWithoutAVerdictIsKept(t *testing.T) {
 // RELAY: a notice "may have been stored, so a sender must not resend it"; one that was accepted
 // before is as good as queued.
 func TestANoticeIsSentOnce(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	p := newProxy(t, w.relay)
 	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
@@ -302,6 +307,7 @@ func TestANoticeIsSentOnce(t *testing.T) {
 // FAULTS K03: what the relay could not store now is refused, kept, and never sent again on the
 // same connection; a notice is dropped (RELAY: "a sender must not resend it").
 func TestWhatCouldNotBeStoredIsKept(t *testing.T) {
+	t.Parallel()
 	for _, reason := range []wire.Code{wire.Unavailable, wire.Partial} {
 		w := newTalk(t)
 		p := newProxy(t, w.relay)
@@ -340,6 +346,7 @@ func TestWhatCouldNotBeStoredIsKept(t *testing.T) {
 // FAULTS J06 at a real relay: a key that never arrived is asked for, and what waited for it is
 // shown.
 func TestAMissingKeyIsAskedFor(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	p := newProxy(t, w.relay)
 	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
@@ -370,6 +377,7 @@ func TestAMissingKeyIsAskedFor(t *testing.T) {
 // FAULTS J09, STATE "Ratchet Desync": a conversation whose first message cannot be opened
 // begins anew, and works.
 func TestADirectRoomBeginsAnew(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	p := newProxy(t, w.relay)
 	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
@@ -399,10 +407,10 @@ func TestADirectRoomBeginsAnew(t *testing.T) {
 	require.Equal(t, []string{"hello yourself"}, alice.texts())
 	_, err = w.admin.ResetRoom(t.Context(), room)
 	require.NoError(t, err)
-	bob.poll(t)
 	_, err = bob.Send(t.Context(), client.Draft{Text: "x"})
-	require.ErrorIs(t, err, encryption.ErrNotActivated, "the owner writes first")
-	alice.poll(t)
+	require.ErrorIs(t, err, encryption.ErrNotActivated, "the owner writes first, whether or not bob knows of it")
+	alice.pollForEvent(t, wire.DeviceLinked)
+	bob.pollForEvent(t, wire.DeviceLinked)
 	say(t, alice, "again")
 	bob.poll(t)
 	say(t, bob, "and back")

@@ -153,6 +153,7 @@ func killOften(t *testing.T, what, home, room, log string) {
 // FAULTS J08: a client that is killed at any of 20 points of receiving keeps each message exactly
 // once. What it was just handing over comes once more, with the same id.
 func TestKilledWhileReceiving(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	dir := t.TempDir()
 	home, log := filepath.Join(dir, "device"), filepath.Join(dir, "log")
@@ -196,6 +197,7 @@ func TestKilledWhileReceiving(t *testing.T) {
 // FAULTS J08: a client that is killed at any of 20 points of sending, and goes on with the same
 // ids, has sent each message exactly once.
 func TestKilledWhileSending(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	dir := t.TempDir()
 	home, log := filepath.Join(dir, "device"), filepath.Join(dir, "log")

@@ -237,6 +237,10 @@ func (s *Session) sendGroup(ctx context.Context, drafts []encryption.Draft, name
 			return nil, err
 		}
 		resealable, err := s.deliver(ctx, sealed)
+		if errors.Is(err, &wire.Error{Code: wire.NotActivated}) { // the room was reset, and this device has not heard of it
+			s.outdate()
+			err = fmt.Errorf("%w: %w", encryption.ErrNotActivated, err)
+		}
 		if !resealable || again > 0 {
 			return recipients, err
 		}

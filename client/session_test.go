@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -45,7 +46,6 @@ func (w *talk) device(t *testing.T, kind client.DeviceKind) *client.Device {
 	require.NoError(t, err)
 	_, err = d.PublishKeys(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, d.RefillPrekeys(t.Context()))
 	return d
 }
 
@@ -141,6 +141,17 @@ func (r *talker) pollFor(t *testing.T, n int) {
 	}, sessionPatience, 20*time.Millisecond)
 }
 
+// pollForEvent polls until an event of the room has come.
+func (r *talker) pollForEvent(t *testing.T, event wire.RoomEventType) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.poll(t)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return slices.ContainsFunc(r.items, func(i client.Item) bool { return i.Event != nil && i.Event.Event == event })
+	}, sessionPatience, 20*time.Millisecond)
+}
+
 // listen follows the inbox until the test ends.
 func (r *talker) listen(t *testing.T) {
 	t.Helper()
@@ -178,6 +189,7 @@ func say(t *testing.T, s *talker, text string) client.Sent {
 // RELAY: session-addressed messages have sender-key encryption, also for those who are away,
 // and are shown once.
 func TestTalkInARoomOfSenderKeys(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	robot, second := w.device(t, client.KindAgent), w.device(t, client.KindAgent)
 	room := w.room(t, client.NewRoom{}, robot, second)
@@ -211,6 +223,7 @@ func TestTalkInARoomOfSenderKeys(t *testing.T) {
 
 // RELAY, "Client 0.2.9": private messages are for one participant.
 func TestPrivateMessages(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	robot, second := w.device(t, client.KindAgent), w.device(t, client.KindAgent)
 	room := w.room(t, client.NewRoom{}, robot, second)
@@ -232,6 +245,7 @@ func TestPrivateMessages(t *testing.T) {
 
 // A file that is larger than an envelope is split and put together again.
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	robot := w.device(t, client.KindAgent)
 	room := w.room(t, client.NewRoom{}, robot)
@@ -264,6 +278,7 @@ func TestFiles(t *testing.T) {
 
 // STATE, "1:1 Messaging": the owner writes first, then both do, and either may be away.
 func TestTalkOneToOne(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	robot := w.device(t, client.KindAgent)
 	room := w.room(t, client.NewRoom{Kind: "direct"}, robot)
@@ -289,6 +304,7 @@ func TestTalkOneToOne(t *testing.T) {
 // STATE, "Mandatory Rekey": who was removed reads nothing of what follows, and those who stay go
 // on under new keys (FAULTS I06).
 func TestRemovalRotatesKeys(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	robot, second := w.device(t, client.KindAgent), w.device(t, client.KindAgent)
 	room := w.room(t, client.NewRoom{}, robot, second)
@@ -310,6 +326,7 @@ func TestRemovalRotatesKeys(t *testing.T) {
 
 // A device that was away reads messages of somebody who joined and left meanwhile.
 func TestMessagesOfAFormerMember(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	robot, guest := w.device(t, client.KindAgent), w.device(t, client.KindAgent)
 	room := w.room(t, client.NewRoom{}, robot)
@@ -328,6 +345,7 @@ func TestMessagesOfAFormerMember(t *testing.T) {
 // FAULTS J08: what take did not accept comes again, also to a later process; what it accepted
 // does not.
 func TestItemsThatWereNotTakenComeAgain(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	invite := w.relay.Invite(t, "agent", false)
 	dir := filepath.Join(t.TempDir(), "device")
@@ -368,6 +386,7 @@ func TestItemsThatWereNotTakenComeAgain(t *testing.T) {
 
 // A notice is an alert of an agent to the room.
 func TestNotices(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	robot := w.device(t, client.KindAgent)
 	room := w.room(t, client.NewRoom{}, robot)
@@ -389,6 +408,7 @@ func TestNotices(t *testing.T) {
 
 // Rooms that this client does not encrypt are refused, and so are those it is not in.
 func TestRoomsThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
 	w := newTalk(t)
 	robot := w.device(t, client.KindAgent)
 	for _, scheme := range []string{"none", "mls"} {

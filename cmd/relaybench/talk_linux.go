@@ -223,11 +223,7 @@ func (b *bench) sdkDevice(ctx context.Context, folder string, kind client.Device
 			return nil, errors.Join(err, d.Close())
 		}
 	}
-	_, err = d.PublishKeys(ctx)
-	if err == nil {
-		err = d.RefillPrekeys(ctx)
-	}
-	if err != nil {
+	if _, err := d.PublishKeys(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil

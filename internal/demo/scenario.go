@@ -129,9 +129,6 @@ func (s *scenario) agent(ctx context.Context, name string) (*person, error) {
 	if _, err := p.device.PublishKeys(ctx); err != nil {
 		return p, err
 	}
-	if err := p.device.RefillPrekeys(ctx); err != nil {
-		return p, err
-	}
 	s.say("alice compares the fingerprint and approves: %s is active", name)
 	return p, nil
 }
