@@ -377,7 +377,8 @@ func TestHelpOfDeviceCommandsShowsAnExample(t *testing.T) {
 		"enroll", "activate", "status", "invite create", "invite revoke", "device list", "device approve", "device suspend",
 		"device reinstate", "device revoke", "room create", "room list", "room show", "room add", "room remove", "room leave",
 		"room archive", "room reset", "credential", "fingerprint", "passphrase", "move", "rooms", "send", "listen", "poll",
-		"notice send", "notice list", "export",
+		"notice send", "notice list", "export", "board list", "board show", "board events", "board create", "board update", "board comment",
+		"board choose", "board approve", "board reject", "board close",
 	} {
 		got := peer(t, "", append(strings.Fields(command), "--help")...)
 		require.Equal(t, exitOK, got.code)

@@ -185,9 +185,6 @@ func activate(ctx context.Context, d *client.Device, wait time.Duration) error {
 	if errors.Is(err, client.ErrNotAdmitted) && d.LastState() == client.DevicePending {
 		return fmt.Errorf("device %s is not approved yet: an admin compares its fingerprint, %s, and approves it", d.ID(), d.Fingerprint())
 	}
-	if err == nil {
-		err = d.RefillPrekeys(ctx) // with them the owner of a direct room can write to it
-	}
 	return err
 }
 

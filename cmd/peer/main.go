@@ -46,6 +46,7 @@ type commands struct {
 	Listen listenCommand  `cmd:"" help:"Print the messages of a room as they come."`
 	Poll   pollCommand    `cmd:"" help:"Print the messages that wait in a room, and end."`
 	Notice noticeCommands `cmd:"" help:"Send an alert to a room, as an agent, or list those that were sent."`
+	Board  boardCommands  `cmd:"" help:"Cards that everybody in a room sees: ideas, tasks, questions, decisions."`
 	Export exportCommand  `cmd:"" help:"Write the history of a room, as the relay keeps it: signed and sealed."`
 
 	Raw rawCommands `cmd:"" help:"For debugging, and for participants without a device: envelopes as they are on the wire."`

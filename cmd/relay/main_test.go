@@ -148,12 +148,12 @@ func TestTheListenCommandLeadsToThisRelay(t *testing.T) {
 		status api.Status
 		want   string
 	}{
-		{api.Status{Listen: "127.0.0.1:8787"}, "bin/peer listen --credential-file FILE "},
-		{api.Status{Listen: "[::]:8787"}, "bin/peer listen --credential-file FILE "},
-		{api.Status{Listen: "127.0.0.1:8787", TLS: true}, "bin/peer listen --url wss://127.0.0.1:8787/v1/relay --credential-file FILE "},
-		{api.Status{Listen: "0.0.0.0:9000"}, "bin/peer listen --url ws://127.0.0.1:9000/v1/relay --credential-file FILE "},
-		{api.Status{Listen: "[2001:db8::1]:9000"}, "bin/peer listen --url 'ws://[2001:db8::1]:9000/v1/relay' --credential-file FILE "},
-		{api.Status{}, "bin/peer listen --credential-file FILE "},
+		{api.Status{Listen: "127.0.0.1:8787"}, "bin/peer raw listen --credential-file FILE "},
+		{api.Status{Listen: "[::]:8787"}, "bin/peer raw listen --credential-file FILE "},
+		{api.Status{Listen: "127.0.0.1:8787", TLS: true}, "bin/peer raw listen --url wss://127.0.0.1:8787/v1/relay --credential-file FILE "},
+		{api.Status{Listen: "0.0.0.0:9000"}, "bin/peer raw listen --url ws://127.0.0.1:9000/v1/relay --credential-file FILE "},
+		{api.Status{Listen: "[2001:db8::1]:9000"}, "bin/peer raw listen --url 'ws://[2001:db8::1]:9000/v1/relay' --credential-file FILE "},
+		{api.Status{}, "bin/peer raw listen --credential-file FILE "},
 	} {
 		got := listenCommand(console{program: "bin/relay"}, new(secretfile.File), listenURL(c.status))
 		require.True(t, strings.HasPrefix(got, c.want), "%s: %s", c.status.Listen, got)
@@ -177,7 +177,7 @@ func TestTheListenCommandSpeaksTLSWhereTheRelayDoes(t *testing.T) {
 	var out writer
 	args := []string{"participant", "add", "--data", server.Data(), "--room", room, "--role", "agent"}
 	require.Zero(t, run(t.Context(), args, console{&out, &out, "relay"}), "%s", out)
-	require.Contains(t, string(out), "peer listen --url wss://"+server.Addr()+"/v1/relay --credential-file FILE")
+	require.Contains(t, string(out), "peer raw listen --url wss://"+server.Addr()+"/v1/relay --credential-file FILE")
 }
 
 // certificate borrows that of net/http/httptest.

@@ -88,7 +88,7 @@ func listenCommand(con console, file *secretfile.File, relayURL string) string {
 	if folder, ours := strings.CutSuffix(con.program, "relay"); ours {
 		peer = folder + "peer"
 	}
-	peer += " listen"
+	peer += " raw listen"
 	if usual := orText(os.Getenv("PEER_URL"), defaultRelayURL); relayURL != "" && relayURL != usual {
 		peer += " --url " + quote(relayURL)
 	}

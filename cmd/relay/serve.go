@@ -271,7 +271,7 @@ func (*ServeCmd) next(b *strings.Builder, n *node.Node, socket string) {
 	fmt.Fprintf(b, "\nNext, in another terminal:\n\n")
 	fmt.Fprintf(b, "  %s%s room create\n", program(), data)
 	fmt.Fprintf(b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program(), data)
-	fmt.Fprintf(b, "  bin/peer listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, from(n.Addr(), "127.0.0.1"))
+	fmt.Fprintf(b, "  bin/peer raw listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, from(n.Addr(), "127.0.0.1"))
 }
 
 // dataFlag leads operator commands to this relay; empty where its data folder is the usual one.

@@ -136,8 +136,8 @@ func (p *place) twoParticipants(t *testing.T) (alice, bob participant) {
 // send sends one test envelope to the room.
 func (who participant) send(t *testing.T, p *place) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "bin/peer", "send", "--count", "1")
+	command := exec.CommandContext(t.Context(), "bin/peer", "raw", "send", "--count", "1")
 	command.Dir, command.Env = p.folder, append(p.env, "PEER_CREDENTIAL="+who.Credential)
 	out, err := command.CombinedOutput()
-	require.NoError(t, err, "peer send: %s", out)
+	require.NoError(t, err, "peer raw send: %s", out)
 }
