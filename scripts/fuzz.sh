@@ -1,14 +1,11 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module, one after the other:
+# Runs every fuzz target of the module, one after the other, each for some seconds:
 #
-#   fuzz.sh SECONDS [TOTAL]
-#
-# SECONDS is for each target; with TOTAL, each gets less when all together would
-# take longer than TOTAL seconds, but never under one second.
+#   fuzz.sh SECONDS
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=$1 total=${2:-0}
+seconds=$1
 
 # "package-folder file target", sorted. No compiling is needed to find them.
 mapfile -t targets < <(
@@ -17,10 +14,6 @@ mapfile -t targets < <(
     sed -E 's|^(.*)/([^/]*):func (Fuzz[A-Za-z0-9_]+)\(|\1 \2 \3|' | sort -u
 )
 [[ ${#targets[@]} -gt 0 ]] || { echo "fuzz: no targets found" >&2 && exit 1; }
-if [[ $total -gt 0 && $((seconds * ${#targets[@]})) -gt $total ]]; then
-  seconds=$((total / ${#targets[@]}))
-  [[ $seconds -ge 1 ]] || seconds=1
-fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
