@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peerrelay/peerrelay/cluster"
+	"github.com/peerrelay/peerrelay/internal/testkit/port"
 )
 
 func TestMain(m *testing.M) {
@@ -44,7 +45,7 @@ type broker struct {
 
 func newBroker(t testing.TB) *broker {
 	t.Helper()
-	b := &broker{dir: t.TempDir(), port: server.RANDOM_PORT}
+	b := &broker{dir: t.TempDir(), port: port.Free(t)}
 	b.start(t)
 	t.Cleanup(b.stop)
 	return b
@@ -58,9 +59,6 @@ func (b *broker) start(t testing.TB) {
 	require.NoError(t, err)
 	s.Start()
 	require.True(t, s.ReadyForConnections(soon))
-	address, ok := s.Addr().(*net.TCPAddr)
-	require.True(t, ok)
-	b.port = address.Port
 	b.server = s
 }
 
