@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -126,12 +127,18 @@ func (r *recorder) peersLost() int {
 	return r.peers
 }
 
-// changes are those that were applied so far: one may be repeated after it was
-// acknowledged.
-func (r *recorder) changes() []cluster.Change {
+// changes are those that were applied so far, each once: one may be repeated, also after it
+// was acknowledged.
+func (r *recorder) changes() (once []cluster.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.applied)
+	for _, c := range r.applied {
+		same := func(other cluster.Change) bool { return reflect.DeepEqual(c, other) }
+		if !slices.ContainsFunc(once, same) {
+			once = append(once, c)
+		}
+	}
+	return once
 }
 
 func (r *recorder) has(version int64) bool {
