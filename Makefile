@@ -65,6 +65,11 @@ test: setup-test
 	@scripts/fuzz.sh 1
 	go test -race -shuffle=on -parallel 4 -timeout 25m $(FIRST) ./...
 
+## test-long: the same tests with many more rounds of random work, which takes far longer
+.PHONY: test-long
+test-long: setup-test
+	PEERRELAY_LONG_TESTS=1 go test -race -shuffle=on -timeout 120m ./...
+
 ## race: the tests of PKG ten times over with the race detector (PKG=./relay/...)
 PKG ?= ./...
 .PHONY: race
