@@ -65,7 +65,7 @@ test: setup-test
 	@scripts/fuzz.sh 1
 	go test -race -shuffle=on -parallel 4 -timeout 25m $(FIRST) ./...
 
-## test-long: the same tests with many more rounds of random work, which takes far longer
+## test-long: the tests with many more rounds of random work, which takes far longer
 .PHONY: test-long
 test-long: setup-test
 	PEERRELAY_LONG_TESTS=1 go test -race -shuffle=on -timeout 120m ./...
