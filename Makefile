@@ -55,11 +55,20 @@ setup-test:
 	@scripts/setup.sh postgres cc
 	@$(MAKE) -s $(NATS_STAMP)
 
+# Tests mostly wait, for a disk, an election or a deadline: of each package, more run at
+# once than there are processors. The packages that take longest begin first.
+FIRST := ./internal/e2e ./cmd/relaybench ./inbox ./store/postgres
+
 ## test: all tests with the race detector, after a short fuzz of each target
 .PHONY: test
 test: setup-test
-	@scripts/fuzz.sh 4 90
-	go test -race -shuffle=on -timeout 25m ./...
+	@scripts/fuzz.sh 1
+	go test -race -shuffle=on -parallel 4 -timeout 25m $(FIRST) ./...
+
+## test-long: the tests with many more rounds of random work, which takes far longer
+.PHONY: test-long
+test-long: setup-test
+	PEERRELAY_LONG_TESTS=1 go test -race -shuffle=on -timeout 120m ./...
 
 ## race: the tests of PKG ten times over with the race detector (PKG=./relay/...)
 PKG ?= ./...

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peerrelay/peerrelay/cluster"
+	"github.com/peerrelay/peerrelay/internal/testkit/port"
 )
 
 func TestMain(m *testing.M) {
@@ -44,7 +46,7 @@ type broker struct {
 
 func newBroker(t testing.TB) *broker {
 	t.Helper()
-	b := &broker{dir: t.TempDir(), port: server.RANDOM_PORT}
+	b := &broker{dir: t.TempDir(), port: port.Free(t)}
 	b.start(t)
 	t.Cleanup(b.stop)
 	return b
@@ -58,9 +60,6 @@ func (b *broker) start(t testing.TB) {
 	require.NoError(t, err)
 	s.Start()
 	require.True(t, s.ReadyForConnections(soon))
-	address, ok := s.Addr().(*net.TCPAddr)
-	require.True(t, ok)
-	b.port = address.Port
 	b.server = s
 }
 
@@ -128,12 +127,18 @@ func (r *recorder) peersLost() int {
 	return r.peers
 }
 
-// changes are those that were applied so far: one may be repeated after it was
-// acknowledged.
-func (r *recorder) changes() []cluster.Change {
+// changes are those that were applied so far, each once: one may be repeated, also after it
+// was acknowledged.
+func (r *recorder) changes() (once []cluster.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.applied)
+	for _, c := range r.applied {
+		same := func(other cluster.Change) bool { return reflect.DeepEqual(c, other) }
+		if !slices.ContainsFunc(once, same) {
+			once = append(once, c)
+		}
+	}
+	return once
 }
 
 func (r *recorder) has(version int64) bool {

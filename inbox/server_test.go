@@ -3,9 +3,7 @@ package inbox_test
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peerrelay/peerrelay/inbox"
+	"github.com/peerrelay/peerrelay/internal/testkit/port"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -51,7 +50,7 @@ type natsServer struct {
 
 func startNATS(tb testing.TB, change ...func(*natsServer)) *natsServer {
 	tb.Helper()
-	s := &natsServer{tb: tb, dir: tb.TempDir(), port: server.RANDOM_PORT}
+	s := &natsServer{tb: tb, dir: tb.TempDir(), port: port.Free(tb)}
 	for _, f := range change {
 		f(s)
 	}
@@ -70,10 +69,6 @@ func (s *natsServer) start() {
 	srv.Start()
 	require.True(s.tb, srv.ReadyForConnections(20*time.Second), "NATS did not start")
 	s.Server = srv
-	address, err := url.Parse(srv.ClientURL())
-	require.NoError(s.tb, err)
-	s.port, err = strconv.Atoi(address.Port())
-	require.NoError(s.tb, err)
 }
 
 func (s *natsServer) stop() {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestDeviceCalls(t *testing.T) {
+	t.Parallel()
 	for _, bench := range [][]string{
 		{"enroll"}, {"signin", "--devices", "8"}, {"mint", "--devices", "32"},
 	} {
@@ -21,18 +22,21 @@ func TestDeviceCalls(t *testing.T) {
 }
 
 func TestMembers(t *testing.T) {
+	t.Parallel()
 	r := runBench(t, "members", "--runs", "1", "--time", "300ms", "--members", "5")
 	require.Positive(t, r.Figure)
 	require.LessOrEqual(t, r.Runs[0].More["undelivered_events"], 0.0, "an event may come twice, and none is missing")
 }
 
 func TestRevoke(t *testing.T) {
+	t.Parallel()
 	r := runBench(t, "revoke", "--runs", "2", "--rooms", "20")
 	require.Positive(t, r.Runs[1].More["closed_ms"])
 	require.Positive(t, r.Runs[1].More["answered_ms"])
 }
 
 func TestCommits(t *testing.T) {
+	t.Parallel()
 	r := runBench(t, "commits", "--runs", "2", "--racers", "5", "--rounds", "3")
 	require.Positive(t, r.Figure)
 }

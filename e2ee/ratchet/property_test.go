@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/e2ee/ratchet"
+	"github.com/peerrelay/peerrelay/internal/testkit/long"
 )
 
 // side is a party of a schedule, which lives on the disk only: it is read for each step and
@@ -37,7 +38,7 @@ type schedule struct {
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
 	typed := map[string]int{}
-	for seed := range 500 {
+	for seed := range long.Times(150, 2000) {
 		s := &schedule{random: rand.New(rand.NewPCG(uint64(seed), 1)), typed: typed}
 		s.run(t)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/e2ee/senderkey"
+	"github.com/peerrelay/peerrelay/internal/testkit/long"
 )
 
 // Several senders with several generations each, whose messages come in any order, some
@@ -16,7 +17,7 @@ import (
 // once, as long as no bound is met (FAULTS BL-J03, BL-J07, BL-J10).
 func TestAnyOrderLossAndDuplication(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(20) {
+	for seed := range uint64(long.Times(8, 200)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			anyOrder(t, mathrand.New(mathrand.NewPCG(seed, 7)))

@@ -85,6 +85,7 @@ func exec1(t *testing.T, conn *pgx.Conn, sql string) {
 }
 
 func TestSecondStartFindsData(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first := start(t, pgd.Config{Dir: dir})
 	exec1(t, connect(t, first.URL()), "CREATE TABLE kept AS SELECT 42 AS v")
@@ -96,6 +97,7 @@ func TestSecondStartFindsData(t *testing.T) {
 }
 
 func TestServerIsAsAgreed(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgd.Config{Dir: t.TempDir(), Settings: map[string]string{"work_mem": "12MB"}})
 	conn := connect(t, s.URL())
 	for name, want := range map[string]string{
@@ -115,6 +117,7 @@ func TestServerIsAsAgreed(t *testing.T) {
 
 // The server's processes never run as root, and its data is closed to everybody else.
 func TestServerUser(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	start(t, pgd.Config{Dir: dir})
 	want := os.Geteuid()
@@ -142,6 +145,7 @@ func TestServerUser(t *testing.T) {
 
 // A server set up while there was no user postgres goes on as the user it began with.
 func TestServerUserStays(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first := start(t, pgd.Config{Dir: dir, RunAs: []string{"no-such-user", "nobody"}})
 	require.NoError(t, closeServer(first))
@@ -162,6 +166,7 @@ func owner(t *testing.T, path string) int {
 
 // As below /root: the server's user can't walk to the folder by its path.
 func TestFolderBelowClosedParent(t *testing.T) {
+	t.Parallel()
 	parent := filepath.Join(t.TempDir(), "closed")
 	require.NoError(t, os.Mkdir(parent, 0o700))
 	dir := filepath.Join(parent, "data")
@@ -191,11 +196,13 @@ func TestLongPath(t *testing.T) {
 }
 
 func TestNamesThatNeedQuoting(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgd.Config{Dir: filepath.Join(t.TempDir(), `a b,c'd"e%2f?&=ü`)})
 	require.Equal(t, 1, query[int](t, connect(t, s.URL()), "SELECT 1"))
 }
 
 func TestRoles(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgd.Config{Dir: t.TempDir(), Roles: []string{"relay_service"}})
 	exec1(t, connect(t, s.URL()), "CREATE ROLE relay_service LOGIN")
 	exec1(t, connect(t, s.URL()), "CREATE ROLE relay_other LOGIN")
@@ -207,6 +214,7 @@ func TestRoles(t *testing.T) {
 }
 
 func TestOneRelayPerFolder(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, pgd.Config{Dir: dir})
 	_, err := pgd.Start(t.Context(), pgd.Config{Dir: dir})
@@ -217,6 +225,7 @@ func TestOneRelayPerFolder(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, pgd.Config{Dir: dir})
 	conn := connect(t, s.URL())
@@ -251,6 +260,7 @@ func TestClose(t *testing.T) {
 
 // A killed postmaster is reported, Close then cleans up, and the next start recovers.
 func TestPostmasterDies(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := pgd.Start(t.Context(), pgd.Config{Dir: dir})
 	require.NoError(t, err)
@@ -310,6 +320,7 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 }
 
 func TestKilledRelay(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmd, url := helper(t, dir)
 	exec1(t, connect(t, url), "CREATE TABLE kept AS SELECT 42 AS v")
@@ -344,6 +355,7 @@ func TestKilledRelayWithLongPath(t *testing.T) {
 
 // A server that hangs, here stopped, and its lock file don't keep the next from starting.
 func TestStoppedServerIsEnded(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmd, url := helper(t, dir)
 	exec1(t, connect(t, url), "CREATE TABLE kept AS SELECT 42 AS v")
@@ -356,6 +368,7 @@ func TestStoppedServerIsEnded(t *testing.T) {
 
 // After a crash of the machine the process id in the lock file may be anybody's.
 func TestLockFileOfReusedProcessID(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, pgd.Config{Dir: dir})
 	lock := filepath.Join(dir, "postgres", "data", "postmaster.pid")
@@ -382,6 +395,7 @@ func TestLockFileOfReusedProcessID(t *testing.T) {
 }
 
 func TestContextEndsStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, after := range []int{0, 5, 50, 200, 500, 800, 1000} { // ms, at whatever step
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(after)*time.Millisecond)
@@ -400,6 +414,7 @@ func TestContextEndsStart(t *testing.T) {
 
 // An initdb that was killed, and a half-made folder it left, are no database.
 func TestUnfinishedInitdb(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	draft := filepath.Join(dir, "postgres", "data.new")
 	require.NoError(t, os.MkdirAll(draft, 0o700))
@@ -410,6 +425,7 @@ func TestUnfinishedInitdb(t *testing.T) {
 }
 
 func TestRelayKilledWhileInitdbRuns(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), helperEnv+"="+dir)
@@ -424,6 +440,7 @@ func TestRelayKilledWhileInitdbRuns(t *testing.T) {
 }
 
 func TestFailedStartSaysWhy(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	_, err := pgd.Start(t.Context(), pgd.Config{Dir: dir, Settings: map[string]string{"shared_buffers": "much"}})
 	require.ErrorContains(t, err, `invalid value for parameter "shared_buffers"`)
@@ -433,6 +450,7 @@ func TestFailedStartSaysWhy(t *testing.T) {
 
 // What is in a row must not get into the log by an error about it.
 func TestLogHoldsNoRows(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, pgd.Config{Dir: dir})
 	conn := connect(t, s.URL())

@@ -94,11 +94,13 @@ func TestBoardHints(t *testing.T) {
 	require.Equal(t, wire.ServerDeliver, again[1].Type)
 }
 
-// paused is a relay whose hints wait in the outbox until resumed is called.
-func paused(t *testing.T) (s *testkit.Relay, resume func()) {
+// paused is a relay with a room, whose hints wait in the outbox from now on until resume is
+// called.
+func paused(t *testing.T, roles ...string) (s *testkit.Relay, who []testkit.Participant, resume func()) {
 	t.Helper()
 	database := pgtest.URL(t)
 	s = unlimited(t, testkit.Database(database))
+	who = room(t, s, roles...) // whose events would wait as well
 	change := func(sql string) {
 		conn, err := pgx.Connect(t.Context(), database)
 		require.NoError(t, err)
@@ -109,7 +111,7 @@ func paused(t *testing.T) (s *testkit.Relay, resume func()) {
 	change("REVOKE DELETE ON outbox FROM relay_service")
 	change("REVOKE UPDATE ON outbox FROM relay_service")
 	change("REVOKE UPDATE (claimed_until, claims) ON outbox FROM relay_service")
-	return s, func() {
+	return s, who, func() {
 		change("GRANT UPDATE (claimed_until, claims), DELETE ON outbox TO relay_service")
 	}
 }
@@ -118,8 +120,7 @@ func paused(t *testing.T) (s *testkit.Relay, resume func()) {
 // replay, also after joining again; who joined meanwhile gets it.
 func TestHintsGoToWhoIsEntitledNow(t *testing.T) {
 	t.Parallel()
-	s, resume := paused(t)
-	who := room(t, s, "agent", "agent", "agent", "agent", "owner")
+	s, who, resume := paused(t, "agent", "agent", "agent", "agent", "owner")
 	before := online(t, s, who[1])
 	var waiting []boardEvent
 	for range 3 {

@@ -255,10 +255,12 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	broker := testkit.StartBroker(t)
 	s := testkit.StartApart(t, testkit.NATSURL(broker.URL()), testkit.EnvelopesPerSecond(1000))
+	const waves, each = 5, 20
 	who := room(t, s, "agent")
-	who = append(who, joinMany(t, s, who[0].Room, 300)...)
+	who = append(who, joinMany(t, s, who[0].Room, waves*each)...)
+	s.Told(t, who[0].Room) // of all of them to all of them: the relay is at rest when it is measured
 	sender := connect(t, s, who[0])
-	sender.queued(sender.envelope("message", sender.who.Room, "for-all"), 300)
+	sender.queued(sender.envelope("message", sender.who.Room, "for-all"), waves*each)
 	wave := func(participants []testkit.Participant) {
 		var peers []*peer
 		for _, p := range participants {
@@ -271,10 +273,10 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		}
 		s.RequireConnections(t, 1)
 	}
-	wave(who[1:50])
+	wave(who[1 : 1+each])
 	goroutines, files, held := s.Metric(t, "go_goroutines"), s.Metric(t, "process_open_fds"), consumers(t, broker)
-	for n := range 5 {
-		wave(who[1+50*n : 51+50*n])
+	for n := range waves {
+		wave(who[1+each*n : 1+each*(n+1)])
 	}
 	require.Eventually(t, func() bool {
 		return s.Metric(t, "go_goroutines") <= goroutines+5 && s.Metric(t, "process_open_fds") <= files+5

@@ -105,7 +105,7 @@ func TestCursors(t *testing.T) {
 	t.Parallel()
 	s := unlimited(t)
 	who := room(t, s, "agent", "agent")
-	oldest := joined(t, s, who[1]) // that it joined is its first row
+	oldest := resumeOnce(t, s, who[1], "0").events[0].StreamID // that somebody joined is its first row
 	ids, _ := fill(connect(t, s, who[0]), who[1], 3)
 	at := streamID(t, ids[0])
 	for _, last := range []string{

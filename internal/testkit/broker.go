@@ -1,12 +1,13 @@
 package testkit
 
 import (
-	"net"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/internal/testkit/port"
 )
 
 // Broker is an external NATS server with JetStream that a test stops and starts.
@@ -19,7 +20,7 @@ type Broker struct {
 func StartBroker(t testing.TB) *Broker {
 	t.Helper()
 	b := &Broker{options: server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		Host: "127.0.0.1", Port: port.Free(t), JetStream: true, StoreDir: t.TempDir(),
 		NoLog: true, NoSigs: true, SyncInterval: time.Second,
 	}}
 	b.Start(t)
@@ -35,9 +36,6 @@ func (b *Broker) Start(t testing.TB) {
 	require.NoError(t, err)
 	broker.Start()
 	require.True(t, broker.ReadyForConnections(patience))
-	address, ok := broker.Addr().(*net.TCPAddr)
-	require.True(t, ok)
-	b.options.Port = address.Port // the same one next time
 	b.server = broker
 }
 

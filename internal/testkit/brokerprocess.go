@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/internal/testkit/port"
 )
 
 // BrokerProcess is an external NATS server in a process of its own: it can be
@@ -34,20 +35,10 @@ type brokerConfig struct {
 // with RunChild.
 func StartBrokerProcess(t testing.TB) *BrokerProcess {
 	t.Helper()
-	b := &BrokerProcess{config: brokerConfig{Dir: t.TempDir(), Port: freePort(t)}}
+	b := &BrokerProcess{config: brokerConfig{Dir: t.TempDir(), Port: port.Free(t)}}
 	b.Start(t)
 	t.Cleanup(b.Kill)
 	return b
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	address, ok := listener.Addr().(*net.TCPAddr)
-	require.True(t, ok)
-	return address.Port
 }
 
 // Start starts it, after Kill on its data and its port.

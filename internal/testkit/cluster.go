@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/deploy"
+	"github.com/peerrelay/peerrelay/internal/testkit/port"
 )
 
 // clusterSize is how many servers a cluster has: one may be missing.
@@ -54,7 +55,7 @@ func StartCluster(t testing.TB) *Cluster {
 	c := &Cluster{}
 	var routes [clusterSize]string
 	for i := range c.members {
-		c.members[i] = memberConfig{Name: fmt.Sprintf("n%d", i), Dir: t.TempDir(), Port: freePort(t), Route: freePort(t)}
+		c.members[i] = memberConfig{Name: fmt.Sprintf("n%d", i), Dir: t.TempDir(), Port: port.Free(t), Route: port.Free(t)}
 		routes[i] = fmt.Sprintf("nats://cluster:%s@127.0.0.1:%d", clusterPassword, c.members[i].Route)
 	}
 	t.Cleanup(func() {

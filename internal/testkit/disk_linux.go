@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/peerrelay/peerrelay/internal/testkit/port"
 )
 
 // StartBrokerOnDisk runs an external NATS server in a process of its own, whose
@@ -18,7 +20,7 @@ func StartBrokerOnDisk(t testing.TB, bytes int) *BrokerProcess {
 		attributes.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		attributes.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
-	b := &BrokerProcess{config: brokerConfig{Dir: t.TempDir(), Port: freePort(t), Disk: bytes}, attributes: attributes}
+	b := &BrokerProcess{config: brokerConfig{Dir: t.TempDir(), Port: port.Free(t), Disk: bytes}, attributes: attributes}
 	b.Start(t)
 	t.Cleanup(b.Kill)
 	return b

@@ -19,14 +19,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/internal/node"
 	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
+	"github.com/peerrelay/peerrelay/internal/testkit/port"
 )
 
 const patience = 30 * time.Second
@@ -173,8 +174,8 @@ func start(t testing.TB, apart bool, options []Option) *Relay {
 	t.Helper()
 	cfg := node.Config{
 		Version:       "test",
-		Listen:        "127.0.0.1:0",
-		MetricsListen: "127.0.0.1:0",
+		Listen:        port.Address(t),
+		MetricsListen: port.Address(t),
 		InboxShards:   4,
 		RecentBytes:   8 << 20,
 		Logger:        slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),

@@ -124,6 +124,7 @@ func TestLostEnrollmentAnswer(t *testing.T) {
 	require.NotErrorIs(t, err, store.ErrUnauthenticated)
 
 	p.mute.Store(false)
+	p.cut() // what the pool opened meanwhile would wait for its answer until the time is up
 	require.Eventually(t, func() bool { return e.s.Ping(t.Context()) == nil }, patience, time.Millisecond)
 	_, err = e.s.Enroll(t.Context(), submission)
 	require.Equal(t, store.ErrUnauthenticated, err)

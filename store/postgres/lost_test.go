@@ -117,6 +117,7 @@ func TestLostCommitAnswer(t *testing.T) {
 		p.cut()
 		requireUnknown(t, <-result)
 		p.mute.Store(false)
+		p.cut() // what the pool opened meanwhile would wait for its answer until the time is up
 	}
 
 	m := text(r, "lost", "x")
@@ -124,6 +125,7 @@ func TestLostCommitAnswer(t *testing.T) {
 		_, err := s.AppendMessage(t.Context(), m)
 		return err
 	})
+	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, time.Millisecond)
 	got, err := s.AppendMessage(t.Context(), m)
 	require.NoError(t, err)
 	require.True(t, got.Duplicate)
