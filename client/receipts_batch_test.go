@@ -128,11 +128,11 @@ func TestNothingIsSentBehindARefusal(t *testing.T) {
 	seen := make(chan string, 4)
 	refused := make(chan struct{})
 	conn := greeted(t, func(p peer) {
+		defer close(seen)
 		p.ws.SetReadLimit(-1)
 		for {
 			_, got, err := p.ws.Read(p.ctx)
 			if err != nil {
-				close(seen)
 				return
 			}
 			id, _ := client.EnvelopeID(got)
@@ -142,10 +142,12 @@ func TestNothingIsSentBehindARefusal(t *testing.T) {
 				<-refused // meanwhile m2 waits for room in the sockets' buffers
 				continue
 			}
-			p.send(queued(id, participant, 2))
+			if p.ws.Write(p.ctx, websocket.MessageText, []byte(queued(id, participant, 2))) != nil {
+				return
+			}
 		}
 	})
-	batch := append(batchOf(1, "m1"), client.Outgoing{Envelope: []byte(`{"id":"m2","ct":"` + strings.Repeat("x", 8<<20) + `"}`)})
+	batch := append(batchOf(1, "m1"), client.Outgoing{Envelope: []byte(`{"id":"m2","ct":"` + strings.Repeat("x", 5<<20) + `"}`)})
 	go func() {
 		_, _ = conn.Receive(t.Context()) // what came behind the nack
 		close(refused)
