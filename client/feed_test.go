@@ -529,7 +529,7 @@ func TestFollowResumesAgainAfterEnoughLiveRows(t *testing.T) {
 	r.wake = make(chan string, 256)
 	done := make(chan error, 1)
 	go func() { done <- r.follow(conn) }()
-	for <-r.wake != "7-60" { //nolint:revive // everything before comes without time
+	for <-r.wake != "7-60" { // everything before comes without time
 	}
 	elapse(t, clock, client.SettleTime)
 	var closed *client.CloseError
