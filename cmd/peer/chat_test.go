@@ -197,7 +197,9 @@ func TestAFileIsSentAndSaved(t *testing.T) {
 
 	h.says(t, "alice", "", "send", "--file", small, "read", "this")
 	sent := h.ok(t, "alice", "", "send", "--room", h.room, "--file", large)
-	require.Greater(t, len(sent["ids"].([]any)), 100)
+	ids, ok := sent["ids"].([]any)
+	require.True(t, ok)
+	require.Greater(t, len(ids), 100)
 	folder := h.home("inbox")
 	var files []fileLine
 	texts := ""
@@ -341,7 +343,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 func TestJSONEscapesWhatIsNotPrintable(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, writeJSON(&out, map[string]string{"text": "<ä\x1b\u009b\u202e\U000e0001>"}))
-	require.Equal(t, `{"text":"<ä\u001b\u009b\u202e\udb40\udc01>"}`+"\n", out.String())
+	require.Equal(t, `{"text":"<ä\u001b\u009b\u202e\udb40\udc01>"}`+"\n", out.String()) //nolint:testifylint // it is how it is written that counts
 	var read map[string]string
 	require.NoError(t, json.Unmarshal(out.Bytes(), &read))
 	require.Equal(t, "<ä\x1b\u009b\u202e\U000e0001>", read["text"])

@@ -53,7 +53,7 @@ func (k *keeper) file(f *client.File) (path string, err error) {
 		_ = k.root.Remove(part)
 		return "", err
 	}
-	defer k.root.Remove(part)
+	defer func() { _ = k.root.Remove(part) }()
 	extension := filepath.Ext(name)
 	stem := strings.TrimSuffix(name, extension)
 	for i := 1; i <= copies; i++ {

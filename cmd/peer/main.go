@@ -69,10 +69,10 @@ type console struct {
 	out, err io.Writer
 	program  string // how this program was called, for the commands it suggests
 
-	folder string   // where relative paths begin; empty: the process's working folder
-	look   look     // what the outputs can show
-	json   bool     // an error is one line of JSON
-	shared *running // the device that this process has open already; nil where the command opens it
+	look   look           // what the outputs can show
+	json   bool           // an error is one line of JSON
+	guest  *circumstances // of a command that another process called; nil: this one's own
+	shared *running       // the device that this process has open already; nil where the command opens it
 }
 
 // look is what the outputs of a command can show.
@@ -109,10 +109,7 @@ func run(ctx context.Context, args []string, con console) int {
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	}
-	if con.folder != "" {
-		options = append(options, kong.NamedMapper("path", pathIn(con.folder)))
-	}
-	parser, err := kong.New(&cmds, options...)
+	parser, err := kong.New(&cmds, append(options, con.guest.options()...)...)
 	if err != nil {
 		con.notef("%v", err)
 		return exitUsage

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,7 +102,7 @@ func (c deviceCommand) device() (home, bool) { return c.home, true }
 func (c connection) device() (home, bool)    { return c.home, c.Room != "" }
 
 // device of an enrollment is one that is not there yet.
-func (enrollCommand) device() (home, bool) { return home{}, false }
+func (*enrollCommand) device() (home, bool) { return home{}, false }
 
 // patience is how long a command waits for another one that has the device open and does not
 // take guests, as it ends by itself.
@@ -151,7 +153,7 @@ func deviceOf(parsed *kong.Context) (h home, needed bool) {
 	if node == nil || node.Target.Kind() != reflect.Struct || !node.Target.CanAddr() {
 		return home{}, false
 	}
-	if command, ok := node.Target.Addr().Interface().(ofDevice); ok {
+	if command, ok := reflect.TypeAssert[ofDevice](node.Target.Addr()); ok {
 		return command.device()
 	}
 	return home{}, false
@@ -167,8 +169,8 @@ const longestSocket = 100
 // elsewhere, in a folder of its own, and the name is a link to it.
 func socketOf(dir string) (path string, ok bool) {
 	path = filepath.Join(dir, socketName)
-	info, err := os.Lstat(path)
-	if err != nil {
+	info, err := os.Lstat(path) //nolint:gosec // the folder is what the user names
+	if err != nil || !private(dir) {
 		return "", false
 	}
 	if info.Mode()&os.ModeSymlink == 0 {
@@ -178,8 +180,13 @@ func socketOf(dir string) (path string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	folder, err := os.Stat(filepath.Dir(path))
-	return path, err == nil && folder.Mode().Perm()&0o077 == 0
+	return path, private(filepath.Dir(path))
+}
+
+// private reports a folder in which nobody else can have made a socket.
+func private(folder string) bool {
+	info, err := os.Stat(folder) //nolint:gosec // the same
+	return err == nil && info.IsDir() && (runtime.GOOS == "windows" || info.Mode().Perm()&0o077 == 0)
 }
 
 // makeSocket says where to listen for a device's folder. Whoever calls it has the device's key
@@ -217,19 +224,68 @@ func makeSocket(dir string) (path string, remove func(), err error) {
 	return path, remove, nil
 }
 
-// pathIn is kong's mapper of paths for a guest, whose working folder is another one.
-func pathIn(folder string) kong.MapperFunc {
+// circumstances are what a command finds beside its arguments, where another process called it.
+type circumstances struct {
+	Folder      string            `json:"folder"`      // the working folder
+	Environment map[string]string `json:"environment"` // of this program
+}
+
+// variables is what the names of this program's environment begin with.
+const variables = "PEER_"
+
+// here are the circumstances of this process.
+func here() (circumstances, error) {
+	folder, err := os.Getwd()
+	c := circumstances{Folder: folder, Environment: make(map[string]string)}
+	for _, pair := range os.Environ() {
+		if name, value, _ := strings.Cut(pair, "="); strings.HasPrefix(name, variables) {
+			c.Environment[name] = value
+		}
+	}
+	return c, err
+}
+
+// options let a parser see them in place of this process's own.
+func (c *circumstances) options() []kong.Option {
+	if c == nil {
+		return nil
+	}
+	names := make(map[*kong.Value][]string) // of the environment
+	return []kong.Option{
+		kong.NamedMapper("path", c.path()),
+		kong.PostBuild(func(k *kong.Kong) error {
+			return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) error {
+				if flag, ok := node.(*kong.Flag); ok {
+					names[flag.Value] = flag.Tag.Envs
+					flag.Tag.Envs, flag.Envs = nil, nil
+				}
+				return next(nil)
+			})
+		}),
+		kong.Resolvers(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+			for _, name := range names[flag.Value] {
+				if value, ok := c.Environment[name]; ok {
+					return value, nil
+				}
+			}
+			return nil, nil
+		})),
+	}
+}
+
+// path reads paths that begin in the caller's working folder.
+func (c *circumstances) path() kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var path string
 		if err := ctx.Scan.PopValueInto("file", &path); err != nil {
 			return err
 		}
-		if path != "" && path != "-" && !filepath.IsAbs(path) {
-			if len(path) > 1 && path[0] == '~' {
-				path = kong.ExpandPath(path)
-			} else {
-				path = filepath.Join(folder, path)
-			}
+		switch {
+		case path == "" || path == "-" || filepath.IsAbs(path):
+		case path[0] == '~':
+			path = kong.ExpandPath(path)
+		default:
+			path = filepath.Join(c.Folder, path)
 		}
 		target.SetString(path)
 		return nil

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"time"
 )
 
@@ -46,11 +45,11 @@ func handOver(ctx context.Context, dir string, args []string, con console) (code
 
 // run runs a command over there, and returns its exit code.
 func (c *caller) run(outer context.Context, args []string) (int, error) {
-	folder, err := os.Getwd()
+	caller, err := here()
 	if err != nil {
 		return 0, err
 	}
-	text, err := json.Marshal(order{Args: args, Folder: folder, Program: c.con.program, Look: c.con.look})
+	text, err := json.Marshal(order{Args: args, Caller: caller, Program: c.con.program, Look: c.con.look})
 	if err != nil {
 		return 0, err
 	}

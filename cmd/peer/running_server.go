@@ -25,10 +25,10 @@ import (
 
 // order is a command to run.
 type order struct {
-	Args    []string `json:"args"`
-	Folder  string   `json:"folder"`  // the working folder
-	Program string   `json:"program"` // how it was called
-	Look    look     `json:"look"`
+	Args    []string      `json:"args"`
+	Caller  circumstances `json:"caller"`
+	Program string        `json:"program"` // how it was called
+	Look    look          `json:"look"`
 }
 
 // report is one thing that a guest's caller is told.
@@ -117,7 +117,7 @@ func (h *host) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var o order
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&o); err != nil || o.Folder == "" {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&o); err != nil || o.Caller.Folder == "" {
 		http.Error(w, "not an order", http.StatusBadRequest)
 		return
 	}
@@ -133,7 +133,7 @@ func (h *host) run(w http.ResponseWriter, r *http.Request) {
 	}
 	con := console{
 		in: g, out: guestOutput{g, false}, err: guestOutput{g, true},
-		program: o.Program, folder: o.Folder, look: o.Look, shared: h.running,
+		program: o.Program, guest: &o.Caller, look: o.Look, shared: h.running,
 	}
 	code := run(ctx, o.Args, con)
 	if h.ctx.Err() != nil {

@@ -63,7 +63,9 @@ func TestCommandsRunInTheProcessThatListens(t *testing.T) {
 	folder := t.TempDir()
 	data := bytes.Repeat([]byte("0123456789"), 50_000)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "data.bin"), data, 0o600))
-	sent, err := h.program(t, "alice", folder, "send", "--room", h.room, "--file", "data.bin", "--json").Output()
+	program := h.program(t, "alice", folder, "send", "--file", "data.bin", "--json")
+	program.Env = append(program.Env, "PEER_ROOM="+h.room) // the one that listens has no such variable
+	sent, err := program.Output()
 	require.NoError(t, err)
 	require.Contains(t, string(sent), `"recipients":["`+h.ids["robot"]+`"]`)
 	listen.until(t, `"name":"data.bin","mime_type":"[^"]*","size_bytes":500000`)
