@@ -82,7 +82,7 @@ func loadConversation(tx *keystore.Tx, room *Room, peer *identity.Keys) (*conver
 		c.readRepair(tx)
 		stored := tx.Get(keystore.Sessions, conversationKey(room.ID))
 		c.since = binary.BigEndian.Uint64(stored[9:])
-		if c.sessions.UnmarshalBinary(stored[conversationHead:]) == nil {
+		if c.sessions.UnmarshalFor(room.ID, &room.Self.Keys, peer, stored[conversationHead:]) == nil {
 			c.savedUnder(binary.BigEndian.Uint64(stored[1:]))
 			return c, nil
 		}

@@ -50,6 +50,20 @@ func (s *Sessions) MarshalBinary() ([]byte, error) {
 // UnmarshalBinary replaces the sessions by stored ones, or returns an error that is ErrState
 // and leaves them. A state that cannot be read is lost: see Repair.Lost.
 func (s *Sessions) UnmarshalBinary(b []byte) error {
+	return s.unmarshal(b, func(t *Sessions) bool {
+		_, err := newSessions(t.room, t.isOwner, &t.own, &t.peer)
+		return err == nil
+	})
+}
+
+// UnmarshalFor is UnmarshalBinary for the sessions of these two devices in a room, where the
+// caller has checked the keys before: checking them for each message would take most of its
+// time. A state of others is ErrState.
+func (s *Sessions) UnmarshalFor(room string, own, peer *identity.Keys, b []byte) error {
+	return s.unmarshal(b, func(t *Sessions) bool { return t.room == room && t.own == *own && t.peer == *peer })
+}
+
+func (s *Sessions) unmarshal(b []byte, accepted func(t *Sessions) bool) error {
 	if len(b) > maxSessionsSize {
 		return fmt.Errorf("%d bytes: %w", len(b), ErrState)
 	}
@@ -65,7 +79,7 @@ func (s *Sessions) UnmarshalBinary(b []byte) error {
 		r.take(k.Agreement[:])
 		r.take(k.AgreementSignature[:])
 	}
-	if _, err := newSessions(t.room, t.isOwner, &t.own, &t.peer); err != nil || t.last > maxStarted || !t.isOwner && t.last != 0 {
+	if r.failed || !accepted(&t) || t.last > maxStarted || !t.isOwner && t.last != 0 {
 		return fmt.Errorf("room, keys or time: %w", ErrState)
 	}
 	if !t.readRetired(&r) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/e2ee/ratchet"
+	"github.com/peerrelay/peerrelay/identity"
 )
 
 // A stored state is read as a whole or not at all, and has one form.
@@ -117,7 +118,23 @@ func TestStoredConversationsAreStrict(t *testing.T) {
 		change(changed)
 		require.NotEqual(t, stored, changed, name)
 		require.ErrorIs(t, other.UnmarshalBinary(changed), ratchet.ErrState, name)
+		require.ErrorIs(t, other.UnmarshalFor(room, &alice.Keys, &bot.Keys, changed), ratchet.ErrState, name)
 	}
+
+	// Of these devices and this room, and of no others.
+	third := newPerson(t, "third").Keys
+	for _, c := range []struct {
+		room      string
+		own, peer *identity.Keys
+	}{{room + "1", &alice.Keys, &bot.Keys}, {room, &third, &bot.Keys}, {room, &alice.Keys, &third}, {room, &bot.Keys, &alice.Keys}} {
+		require.ErrorIs(t, other.UnmarshalFor(c.room, c.own, c.peer, stored), ratchet.ErrState)
+	}
+	for n := range keys + 256 {
+		require.ErrorIs(t, other.UnmarshalFor(room, &alice.Keys, &bot.Keys, stored[:n]), ratchet.ErrState, n)
+	}
+	var again ratchet.Sessions
+	require.NoError(t, again.UnmarshalFor(room, &alice.Keys, &bot.Keys, stored))
+	require.Equal(t, stored, state(t, &again))
 }
 
 func TestStoredRepairsAreStrict(t *testing.T) {
