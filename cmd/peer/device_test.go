@@ -22,13 +22,14 @@ import (
 
 // household is a relay and a folder with the homes of its devices.
 type household struct {
-	relay  *testkit.Relay
-	folder string
+	relay    *testkit.Relay
+	folder   string
+	patience time.Duration // for a device that is open; 0: the usual one
 }
 
 func newHousehold(t *testing.T) household {
 	t.Helper()
-	return household{testkit.Start(t), t.TempDir()}
+	return household{relay: testkit.Start(t), folder: t.TempDir()}
 }
 
 func (h household) home(name string) string { return filepath.Join(h.folder, name) }
@@ -39,7 +40,7 @@ func (h household) types(t *testing.T, who, stdin string, args ...string) outcom
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
-	code := run(ctx, append(args, "--home", h.home(who)), console{in: strings.NewReader(stdin), out: &out, err: &errs, program: "peer"})
+	code := run(ctx, append(args, "--home", h.home(who)), console{in: strings.NewReader(stdin), out: &out, err: &errs, program: "peer", patience: h.patience})
 	require.NoError(t, ctx.Err())
 	return outcome{code, out.String(), errs.String()}
 }

@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
@@ -69,10 +70,11 @@ type console struct {
 	out, err io.Writer
 	program  string // how this program was called, for the commands it suggests
 
-	look   look           // what the outputs can show
-	json   bool           // an error is one line of JSON
-	guest  *circumstances // of a command that another process called; nil: this one's own
-	shared *running       // the device that this process has open already; nil where the command opens it
+	look     look           // what the outputs can show
+	json     bool           // an error is one line of JSON
+	patience time.Duration  // how long to wait for a device that another command has open; 0: 30 s
+	guest    *circumstances // of a command that another process called; nil: this one's own
+	shared   *running       // the device that this process has open already; nil where the command opens it
 }
 
 // look is what the outputs of a command can show.

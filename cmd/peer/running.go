@@ -104,9 +104,9 @@ func (c connection) device() (home, bool)    { return c.home, c.Room != "" }
 // device of an enrollment is one that is not there yet.
 func (*enrollCommand) device() (home, bool) { return home{}, false }
 
-// patience is how long a command waits for another one that has the device open and does not
-// take guests, as it ends by itself.
-const patience = 30 * time.Second
+// usualPatience is how long a command waits for another one that has the device open and takes
+// no guests, as it ends by itself.
+const usualPatience = 30 * time.Second
 
 // firstLook and looksAgain are when the key store is looked at again meanwhile.
 const (
@@ -125,7 +125,11 @@ func execute(ctx context.Context, parsed *kong.Context, args []string, con conso
 	if err != nil {
 		return exitCode(err, con)
 	}
-	late := time.After(patience)
+	patience := con.patience
+	if patience == 0 {
+		patience = usualPatience
+	}
+	late, told := time.After(patience), false
 	for pause := firstLook; ; pause = min(2*pause, looksAgain) {
 		if code, done := handOver(ctx, dir, args, con); done {
 			return code
@@ -134,7 +138,8 @@ func execute(ctx context.Context, parsed *kong.Context, args []string, con conso
 		if !errors.Is(err, keystore.ErrInUse) || h.PassphraseFile == "-" { // which was read to its end
 			return exitCode(err, con)
 		}
-		if pause == looksAgain/2 {
+		if pause == looksAgain && !told {
+			told = true
 			con.notef("waiting for another peer command of this device")
 		}
 		select {

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,6 +122,52 @@ func TestShortCommandsWaitForEachOther(t *testing.T) {
 		require.Equal(t, exitOK, got.code, got.err)
 	}
 	require.Len(t, h.polled(t, "robot"), count)
+}
+
+// What guests ask for is bounded, and what is no order is refused.
+func TestGuestsAreBounded(t *testing.T) {
+	host := &host{running: newRunning(nil), ctx: t.Context(), free: make(chan struct{}, 1), guests: map[string]*guest{}}
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700))
+	listener, err := net.Listen("unix", filepath.Join(dir, socketName))
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(host.routes())
+	server.Listener = listener
+	server.Start()
+	defer server.Close()
+	var out, errs bytes.Buffer
+	con := console{in: strings.NewReader(""), out: &out, err: &errs, program: "peer", json: true}
+	code, done := handOver(t.Context(), dir, []string{"rooms", "--home"}, con)
+	require.True(t, done)
+	require.Equal(t, exitUsage, code, "it is parsed over there")
+	require.Contains(t, errs.String(), "--home")
+
+	host.free <- struct{}{}
+	errs.Reset()
+	code, done = handOver(t.Context(), dir, []string{"rooms"}, con)
+	require.True(t, done)
+	require.Equal(t, exitFailed, code)
+	require.Equal(t, "device_in_use", errorLine(t, outcome{err: errs.String()}).Error)
+	<-host.free
+
+	for body, want := range map[string]int{
+		"":            http.StatusBadRequest,
+		`{"args":[]}`: http.StatusBadRequest,
+		`{"args":["` + strings.Repeat("x", maxOrder) + `"]}`: http.StatusBadRequest,
+	} {
+		answer := httptest.NewRecorder()
+		host.routes().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/v1/run", strings.NewReader(body)))
+		require.Equal(t, want, answer.Code)
+	}
+	for _, path := range []string{"/v1/input/nobody", "/v1/stop/nobody"} {
+		answer := httptest.NewRecorder()
+		host.routes().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, path, nil))
+		require.Equal(t, http.StatusNotFound, answer.Code)
+	}
+
+	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // that is the fault
+	_, done = handOver(t.Context(), dir, []string{"rooms"}, con)
+	require.False(t, done, "anybody may have made a socket there")
 }
 
 // A socket that a killed process left is replaced, and one whose name is too long is elsewhere.

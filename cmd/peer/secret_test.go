@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -81,6 +82,7 @@ func TestASecondPeerOfADevice(t *testing.T) {
 	h.owner(t, "alice")
 	held, err := client.OpenDevice(h.home("alice"), client.DeviceOptions{})
 	require.NoError(t, err)
+	h.patience = 500 * time.Millisecond
 	for _, args := range [][]string{{"status"}, {"enroll", "--url", h.relay.URL()}, {"room", "list"}, {"listen", "--room", session}} {
 		got := h.types(t, "alice", strings.Repeat("A", 43), args...)
 		require.Equal(t, exitFailed, got.code)
