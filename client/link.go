@@ -130,6 +130,12 @@ func (l *link) with(ctx context.Context, do func(conn *Conn) error) error {
 		defer l.release(held)
 		return do(held.conn)
 	}
+	return l.apart(ctx, do)
+}
+
+// apart is with over a connection of its own, whatever run has: for what cannot be sent again on
+// that of run.
+func (l *link) apart(ctx context.Context, do func(conn *Conn) error) error {
 	select {
 	case l.own <- struct{}{}:
 		defer func() { <-l.own }()

@@ -55,6 +55,35 @@ func (w *waiting) sealed() encryption.Sealed {
 	return encryption.Sealed{ID: w.ID, To: w.To, Kind: w.Kind, Gen: w.Gen, Seq: w.Seq, Raw: w.Envelope}
 }
 
+// errBegunAnew is what becomes of messages of a direct conversation that was begun anew before
+// they were sent: the other side has no keys of theirs any more.
+var errBegunAnew = fmt.Errorf("%w: the conversation was begun anew before it was sent", encryption.ErrLost)
+
+// dropStale fails what waits under the keys of before a direct room was begun anew; gen is the
+// room's version since then.
+func (s *Session) dropStale(tx *keystore.Tx, gen uint64) error {
+	if s.scheme != encryption.DoubleRatchet {
+		return nil
+	}
+	all, err := enqueued(tx, s.id)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		w := &all[i]
+		if w.Gen >= gen || !w.content() {
+			continue
+		}
+		if err := tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq)); err != nil {
+			return err
+		}
+		if err := saveItem(tx, s.id, &savedItem{Failure: newFailure(w.ID, s.self, "", errBegunAnew)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // content reports whether it is what somebody wrote, and not an exchange of keys.
 func (w *waiting) content() bool {
 	return w.Kind == wire.KindMessage || w.Kind == wire.KindNotice || w.Kind == wire.KindControl

@@ -130,7 +130,7 @@ type Session struct {
 
 	sending chan struct{} // holds one value while nobody seals and sends
 	pace    *rate.Limiter // guarded by sending
-	tried   tried         // guarded by sending
+	taken   lastTaken     // guarded by sending
 	reading chan struct{} // holds one value while nobody reads
 	wake    chan struct{} // there is something to send
 

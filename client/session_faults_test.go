@@ -333,8 +333,7 @@ func TestWhatCouldNotBeStoredIsKept(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"kept-" + string(reason)}, pending)
 		require.Equal(t, map[string]int{"kept-" + string(reason): 1, "dropped-" + string(reason): 1}, attempts)
-		p.onUp(nil)
-		p.cut() // the next connection of Listen takes it along
+		p.onUp(nil) // and Listen sends it by itself, over another connection
 		require.Eventually(t, func() bool {
 			alice.poll(t)
 			return len(alice.texts()) == 2
@@ -417,4 +416,43 @@ func TestADirectRoomBeginsAnew(t *testing.T) {
 	alice.poll(t)
 	require.Equal(t, []string{"hello", "again"}, bob.texts())
 	require.Equal(t, []string{"hello yourself", "and back"}, alice.texts())
+}
+
+// What waited when a direct room was begun anew is reported, and not sent under keys that the
+// other side has deleted.
+func TestWhatWaitedWhenARoomBeganAnew(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{Kind: "direct"}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	say(t, alice, "hello")
+	bob.poll(t)
+	p.onUp(func(message []byte) (bool, []byte) { // nothing of bob's arrives
+		_, kind := envelopeOf(message)
+		return kind != "message", nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := bob.Send(ctx, client.Draft{Text: "held up", ID: "held-up"})
+	require.ErrorIs(t, err, client.ErrNoVerdict)
+	_, err = w.admin.ResetRoom(t.Context(), room)
+	require.NoError(t, err)
+	w.relay.Told(t, room)
+	bob.pollForEvent(t, wire.DeviceLinked)
+	pending, err := bob.Pending()
+	require.NoError(t, err)
+	require.Empty(t, pending)
+	require.Len(t, bob.failures(), 1)
+	require.Equal(t, "held-up", bob.failures()[0].ID)
+	require.ErrorIs(t, bob.failures()[0].Err, encryption.ErrLost)
+	p.onUp(nil)
+	alice.pollForEvent(t, wire.DeviceLinked)
+	say(t, alice, "again")
+	bob.pollFor(t, 2)
+	say(t, bob, "back")
+	alice.pollFor(t, 1)
+	require.Equal(t, []string{"back"}, alice.texts())
+	require.Empty(t, alice.failures())
 }

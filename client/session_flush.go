@@ -15,6 +15,7 @@ import (
 type flush struct {
 	session *Session
 	own     map[string]bool // ids that somebody waits for; the others are of before
+	apart   bool            // over a connection of its own
 
 	queued  map[string]bool // of own
 	refused error           // the first refusal of own that stands
@@ -29,7 +30,11 @@ func (f *flush) run(ctx context.Context) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	return f.session.link.with(ctx, func(conn *Conn) error { return f.over(ctx, conn) })
+	over := func(conn *Conn) error { return f.over(ctx, conn) }
+	if f.apart {
+		return f.session.link.apart(ctx, over)
+	}
+	return f.session.link.with(ctx, over)
 }
 
 func (f *flush) waiting() (all []waiting, err error) {
@@ -48,7 +53,7 @@ func (f *flush) over(ctx context.Context, conn *Conn) error {
 		if err != nil {
 			return err
 		}
-		batch := f.session.tried.next(conn, all)
+		batch := f.session.taken.next(conn, all)
 		if len(batch) == 0 {
 			return nil
 		}
@@ -141,8 +146,10 @@ func (f *flush) settle(conn *Conn, batch []waiting, verdicts map[string]Verdict)
 		}
 		return nil
 	})
-	if err == nil && limited {
-		s.tried.forgetLimited(conn, batch, verdicts)
+	for i := range batch {
+		if verdict, known := verdicts[batch[i].ID]; known && verdict.Reason != wire.RateLimited {
+			s.taken.note(conn, batch[i].Seq)
+		}
 	}
 	return limited, err
 }
@@ -195,23 +202,27 @@ func (s *Session) paced(ctx context.Context, n int) error {
 	return s.sleep(ctx, max(s.pace.ReserveN(now, n).DelayFrom(now), 0))
 }
 
-// tried remembers which envelopes were sent on the connection that was used last.
-type tried struct {
+// lastTaken is how far the relay has come with the envelopes of a connection.
+type lastTaken struct {
 	conn *Conn
-	ids  map[string]bool
+	seq  uint64
 }
 
-// next returns the envelopes to send next, and notes them.
-func (t *tried) next(conn *Conn, all []waiting) []waiting {
-	if t.conn != conn {
-		t.conn, t.ids = conn, make(map[string]bool)
+// note remembers an envelope that the relay has looked at.
+func (l *lastTaken) note(conn *Conn, seq uint64) {
+	if l.conn != conn {
+		*l = lastTaken{conn: conn}
 	}
-	var batch []waiting
+	l.seq = max(l.seq, seq)
+}
+
+// next returns the envelopes to send next: those that were not sent on this connection, and are
+// not behind one that was taken, which would be a regression of their seq.
+func (l *lastTaken) next(conn *Conn, all []waiting) (batch []waiting) {
 	for i := range all {
-		if t.ids[all[i].ID] {
+		if conn.sentBefore(all[i].ID) || l.conn == conn && all[i].Seq <= l.seq {
 			continue
 		}
-		t.ids[all[i].ID] = true
 		if batch = append(batch, all[i]); len(batch) == paceBurst {
 			break
 		}
@@ -219,23 +230,17 @@ func (t *tried) next(conn *Conn, all []waiting) []waiting {
 	return batch
 }
 
-// forgetLimited takes back those at the end of a batch that the relay was too busy for: behind
-// what it took, the same seq again would be a regression.
-func (t *tried) forgetLimited(conn *Conn, batch []waiting, verdicts map[string]Verdict) {
-	for i := len(batch) - 1; i >= 0 && t.conn == conn; i-- {
-		if verdicts[batch[i].ID].Reason != wire.RateLimited {
-			return
-		}
-		delete(t.ids, batch[i].ID)
-	}
-}
-
 // maintain sends what waits, whenever there is something, until ctx ends.
+//
+// What the relay could not store, or has not answered, cannot go out on the same connection
+// again: it gets one of its own, after a pause that grows.
 func (s *Session) maintain(ctx context.Context) error {
+	apart, resend := false, firstResend
 	for {
 		next, err := s.due(ctx)
+		left := 0
 		if err == nil {
-			err = s.flushAll(ctx)
+			left, err = s.flushAll(ctx, apart)
 		}
 		if err != nil && (!s.login.retryable(err) || ctx.Err() != nil) {
 			return err
@@ -244,13 +249,19 @@ func (s *Session) maintain(ctx context.Context) error {
 		if !next.IsZero() {
 			pause = min(max(next.Sub(s.clock.Now()), 0), maxIdle)
 		}
-		if err != nil {
-			pause = max(pause, resendPause)
+		switch {
+		case err != nil || left > 0:
+			pause = min(pause, resend)
+			resend = min(2*resend, maxResend)
+		default:
+			resend = firstResend
 		}
-		timer := s.clock.NewTimer(pause)
+		apart = left > 0
+		timer := s.clock.NewTimer(max(pause, leastIdle))
 		select {
 		case <-s.wake:
 			timer.Stop()
+			apart = false
 		case <-timer.Chan():
 		case <-ctx.Done():
 			timer.Stop()
@@ -259,16 +270,25 @@ func (s *Session) maintain(ctx context.Context) error {
 	}
 }
 
-// maxIdle is how long maintain sleeps when nothing is due.
-const maxIdle = time.Hour
+const (
+	maxIdle     = time.Hour        // that maintain sleeps when nothing is due
+	leastIdle   = time.Millisecond // so that a clock that is set back spins nothing
+	firstResend = 5 * time.Second  // before what waits goes out over another connection
+	maxResend   = 5 * time.Minute
+)
 
-// flushAll sends what waits, for nobody in particular.
-func (s *Session) flushAll(ctx context.Context) error {
+// flushAll sends what waits, for nobody in particular, and returns how much is left.
+func (s *Session) flushAll(ctx context.Context, apart bool) (left int, err error) {
 	if err := acquire(ctx, s.sending); err != nil {
-		return err
+		return 0, err
 	}
 	defer release(s.sending)
-	return (&flush{session: s, queued: make(map[string]bool)}).run(ctx)
+	f := &flush{session: s, queued: make(map[string]bool), apart: apart}
+	if err := f.run(ctx); err != nil {
+		return 0, err
+	}
+	all, err := f.waiting()
+	return len(all), err
 }
 
 // due does what time or a repair asks for, and says when to come back.

@@ -20,7 +20,8 @@ import (
 // Poll reads what the inbox has after the cursor, up to limit rows (at most 100; 0: 100), hands
 // it over, and returns whether more waits. Items that were saved before and not taken, as the
 // program was killed, come first. An item counts as taken when take returns nil; an error ends
-// the Poll and is returned, and the item comes again.
+// the Poll and is returned, and the item comes again. Where nothing more waits, it also sends
+// what is Pending and what is due, such as requests for keys.
 func (s *Session) Poll(ctx context.Context, limit int, take func(Item) error) (more bool, err error) {
 	if err := s.startReading(); err != nil {
 		return false, err
@@ -43,16 +44,21 @@ func (s *Session) Poll(ctx context.Context, limit int, take func(Item) error) (m
 	if err == nil {
 		err = s.handOver(take)
 	}
-	if err == nil {
-		_, err = s.due(ctx)
-	}
-	if err == nil {
-		err = s.flushAll(ctx)
-	}
-	if err == nil { // what is due may have failed an envelope for good
-		err = s.handOver(take)
+	if err == nil && !more { // what waits to be done follows the whole backlog (FAULTS I04)
+		err = s.tend(ctx, take)
 	}
 	return more, taken(err, "poll")
+}
+
+// tend does what is due and sends what waits, once.
+func (s *Session) tend(ctx context.Context, take func(Item) error) error {
+	if _, err := s.due(ctx); err != nil {
+		return err
+	}
+	if _, err := s.flushAll(ctx, false); err != nil {
+		return err
+	}
+	return s.handOver(take) // what is due may have failed an envelope for good
 }
 
 // Listen is Poll that goes on: it follows the inbox and connects again when the connection is
@@ -80,11 +86,14 @@ func (s *Session) ListenWith(ctx context.Context, options ListenOptions, take fu
 	return taken(err, "listen")
 }
 
-// follow reads and sends over one connection until it ends.
+// follow reads and sends over one connection until it ends. What waits to be done, and what is
+// due, follows the backlog: it was meant for the state at its end (FAULTS I04).
 func (s *Session) follow(ctx context.Context, conn *Conn, options ListenOptions, take func(Item) error) error {
 	group, ctx := errgroup.WithContext(ctx)
+	read := make(chan struct{})
 	group.Go(func() error {
 		caughtUp := func() error {
+			close(read)
 			if options.CaughtUp != nil {
 				options.CaughtUp()
 			}
@@ -99,7 +108,14 @@ func (s *Session) follow(ctx context.Context, conn *Conn, options ListenOptions,
 		}
 		return conn.follow(ctx, cursor, s.gap, caughtUp, func(batch []row) error { return s.rows(ctx, batch, take) })
 	})
-	group.Go(func() error { return s.maintain(ctx) })
+	group.Go(func() error {
+		select {
+		case <-read:
+			return s.maintain(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 	return group.Wait()
 }
 
@@ -215,6 +231,11 @@ func (s *Session) heard(n *news) {
 	if n.refill {
 		s.setRefill()
 	}
+	s.poke()
+}
+
+// poke lets maintain look what is to be sent.
+func (s *Session) poke() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -273,6 +294,13 @@ func (s *Session) event(tx *keystore.Tx, room *encryption.Room, frame *wire.Serv
 	n.changed = true
 	if err := s.cipher.Event(tx, room, event); err != nil {
 		return err
+	}
+	switch event.Event {
+	case wire.DeviceLinked, wire.RoomReset, wire.MemberRemoved:
+		if err := s.dropStale(tx, uint64(max(event.Version, 0))); err != nil {
+			return err
+		}
+	default:
 	}
 	return saveItem(tx, s.id, &savedItem{Event: event})
 }

@@ -276,6 +276,9 @@ func (s *Session) seal(ctx context.Context, drafts []encryption.Draft) (sealed [
 				}
 				sealed = append(sealed, part...)
 			}
+			if err := s.dropStale(tx, sealed[0].Gen); err != nil {
+				return err
+			}
 			return enqueue(tx, s.id, sealed)
 		})
 		if !errors.Is(err, encryption.ErrPrepare) {
@@ -342,6 +345,7 @@ func (s *Session) deliver(ctx context.Context, sealed []encryption.Sealed) (rese
 		f.own[sealed[i].ID] = true
 	}
 	for attempt := range sendAttempts {
+		f.apart = attempt > 0 // the same connection does not take an envelope twice
 		if attempt > 0 {
 			if err := s.sleep(ctx, resendPause); err != nil {
 				break
@@ -349,6 +353,7 @@ func (s *Session) deliver(ctx context.Context, sealed []encryption.Sealed) (rese
 		}
 		err = f.run(ctx)
 		if f.refused != nil {
+			s.poke() // it may be kept
 			return f.again, f.refused
 		}
 		if f.complete() {
@@ -361,6 +366,7 @@ func (s *Session) deliver(ctx context.Context, sealed []encryption.Sealed) (rese
 	if err == nil {
 		err = ctx.Err()
 	}
+	s.poke() // what is left goes out by itself
 	return false, noVerdict(err)
 }
 
