@@ -140,6 +140,13 @@ func TestATalkOfThree(t *testing.T) {
 	require.Len(t, h.polled(t, "builder"), 1, "the owner's message, and not the private one")
 	people := h.says(t, "alice", "", "poll")
 	require.Contains(t, people.out, "  robot (agent "+short(h.ids["robot"])+"), privately  two\n    lines\n")
+	for _, event := range []string{
+		"-- this device is in the room now, as owner\n",
+		"-- robot (agent " + short(h.ids["robot"]) + ") is in the room now, as agent\n",
+		"-- builder (agent " + short(h.ids["builder"]) + ") is in the room now, as agent\n",
+	} {
+		require.Contains(t, people.out, event)
+	}
 	people = h.says(t, "alice", "", "poll")
 	require.Equal(t, "peer: no new messages\n", people.err)
 
@@ -502,4 +509,64 @@ func TestListenPrintsWhatComesAndEndsWithZero(t *testing.T) {
 	require.NotContains(t, late.out, `"two"`)
 	require.Contains(t, late.err, `"error":"timeout"`)
 	h.says(t, "robot", "", "listen", "--timeout", "100ms")
+}
+
+// What is told of a room's events, of failures and of gaps: the relay's words are no commands
+// to a terminal either.
+func TestWhatElseIsPrinted(t *testing.T) {
+	const self, gone = participant, other
+	items := []client.Item{
+		{Event: &wire.RoomEvent{Event: wire.MemberRemoved, ParticipantID: gone, DeviceID: session}},
+		{Event: &wire.RoomEvent{Event: wire.ArchivedRoom}},
+		{Event: &wire.RoomEvent{Event: "dance\x1b[2J", Version: 7}},
+		{Board: &client.BoardHint{EventID: "e", CardID: "c", Revision: 3}},
+		{Gap: &client.Gap{Oldest: "7-9"}},
+		{Failure: &client.Failure{ID: "m\x1b", From: "x\u202ey", StreamID: "7-1", Err: client.ErrUnknownSender}},
+	}
+	var out bytes.Buffer
+	p := printer{con: console{out: &out}, room: session, self: self, names: &names{labels: map[string]string{session: "old phone"}, silent: true}}
+	for _, item := range items {
+		require.NoError(t, p.print(t.Context(), item))
+	}
+	requirePrintable(t, out.String())
+	for _, want := range []string{
+		"-- old phone (participant 00000003) is not in the room any more\n",
+		"-- Nothing is stored in the room any more.\n",
+		`-- room.event "dance\x1b[2J" room version 7`,
+		"-- board: card c has revision 3\n",
+		"-- messages are missing here",
+		"-- a message that says it is from participant xy cannot be shown: the keys of the sender are not known\n",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+	require.Zero(t, p.printed, "none of them is a message")
+	out.Reset()
+	p.json = true
+	for _, item := range items {
+		require.NoError(t, p.print(t.Context(), item))
+	}
+	requirePrintable(t, out.String())
+	var types []string
+	for _, line := range printedLines(t, out.String()) {
+		types = append(types, line.Type)
+	}
+	require.Equal(t, []string{"event", "event", "event", "board", "gap", "failure"}, types)
+	require.Contains(t, out.String(), `"error":"unknown_sender"`)
+	require.Contains(t, out.String(), `"oldest":"7-9"`)
+}
+
+func TestProgressIsForTerminals(t *testing.T) {
+	var errs bytes.Buffer
+	con := console{err: &errs, look: look{Progress: true}}
+	c := &sendCommand{}
+	tell := c.progress(con)
+	tell(8, 64)
+	tell(32, 64)
+	require.Equal(t, "\rsending  12 %\rsending  50 %", errs.String())
+	tell(64, 64)
+	require.True(t, strings.HasSuffix(errs.String(), "\r\x1b[K"), "it goes away")
+	con.look.Progress = false
+	require.Nil(t, c.progress(con))
+	con.look.Progress, c.JSON = true, true
+	require.Nil(t, c.progress(con))
 }

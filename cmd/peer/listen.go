@@ -44,12 +44,12 @@ type readCommand struct {
 }
 
 // printer prints what comes. Close it.
-func (c readCommand) printer(con console, d *client.Device) (*printer, error) {
+func (c readCommand) printer(con console, d *client.Device, s *client.Session) (*printer, error) {
 	keep, err := newKeeper(c.Files)
 	if err != nil {
 		return nil, err
 	}
-	return &printer{con: con, json: c.JSON, room: c.Room, keep: keep, names: newNames(d)}, nil
+	return &printer{con: con, json: c.JSON, room: c.Room, self: s.Participant(), keep: keep, names: newNames(d)}, nil
 }
 
 type listenCommand struct {
@@ -91,7 +91,7 @@ func (c *listenCommand) Run(ctx context.Context, con console) error {
 			stop := r.serve(ctx, dir, con)
 			defer stop()
 		}
-		p, err := c.printer(con, r.device)
+		p, err := c.printer(con, r.device, s)
 		if err != nil {
 			return err
 		}

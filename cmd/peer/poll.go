@@ -36,7 +36,7 @@ func (c *pollCommand) Run(ctx context.Context, con console) error {
 		return usageError{"--limit is 1 to 100"}
 	}
 	return c.in(ctx, con, func(r *running, s *client.Session) error {
-		p, err := c.printer(con, r.device)
+		p, err := c.printer(con, r.device, s)
 		if err != nil {
 			return err
 		}

@@ -112,6 +112,7 @@ type printer struct {
 	con     console
 	json    bool
 	room    string
+	self    string  // this participant
 	keep    *keeper // of files; nil: they are named only
 	names   *names
 	printed int // messages
@@ -125,7 +126,7 @@ func (p *printer) print(ctx context.Context, item client.Item) error {
 	case item.Failure != nil:
 		return p.failure(item.Failure)
 	case item.Event != nil:
-		return p.event(item.Event)
+		return p.event(ctx, item.Event)
 	case item.Board != nil:
 		return p.board(item.Board)
 	case item.Gap != nil:
@@ -165,7 +166,7 @@ func (p *printer) message(ctx context.Context, m *client.Message) error {
 	for i := range files {
 		body = append(body, tellFile(&files[i]))
 	}
-	return p.entry(m.SentAt, p.names.of(ctx, m), about, body)
+	return p.entry(m.SentAt, p.names.of(ctx, string(m.Role), m.From, m.Device), about, body)
 }
 
 func tellFile(f *fileLine) string {
@@ -185,14 +186,35 @@ func (p *printer) failure(f *client.Failure) error {
 	return p.notice(fmt.Sprintf("a message that says it is from participant %s cannot be shown: %v", f.From, f.Err))
 }
 
-func (p *printer) event(e *wire.RoomEvent) error {
+func (p *printer) event(ctx context.Context, e *wire.RoomEvent) error {
 	if p.json {
 		return writeJSON(p.con.out, eventLine{
 			Type: "event", EventID: e.EventID, Event: string(e.Event), Version: e.Version, ParticipantID: e.ParticipantID,
 			DeviceID: e.DeviceID, Role: e.Role, Epoch: e.Epoch, Remaining: e.Remaining,
 		})
 	}
-	return p.notice(describeEvent(e))
+	return p.notice(p.tellEvent(ctx, e))
+}
+
+// tellEvent says what happened in the room, by the relay's word.
+func (p *printer) tellEvent(ctx context.Context, e *wire.RoomEvent) string {
+	who := "this device"
+	if e.ParticipantID != p.self {
+		who = p.names.of(ctx, e.Role, e.ParticipantID, e.DeviceID)
+	}
+	switch e.Event {
+	case wire.RoomJoined:
+		return who + " is in the room now, as " + e.Role
+	case wire.MemberRemoved:
+		return who + " is not in the room any more"
+	default:
+	}
+	for _, known := range wire.RoomEvents() {
+		if known.Event == e.Event {
+			return known.Text
+		}
+	}
+	return describeEvent(e) // newer than this program
 }
 
 func (p *printer) board(b *client.BoardHint) error {
@@ -295,11 +317,14 @@ func newNames(device *client.Device) *names {
 // labelTimeout is how long a message waits for its sender's label.
 const labelTimeout = 3 * time.Second
 
-// of is how a sender is shown: with the label of its device, which is told to admins, and the
-// end of its participant id, which is what --to takes and what differs.
-func (n *names) of(ctx context.Context, m *client.Message) string {
-	tag := fmt.Sprintf("%s %s", m.Role, short(m.From))
-	if label := n.label(ctx, m.Device); label != "" {
+// of is how a participant is shown: with the label of its device, which is told to admins, and
+// the end of its participant id, which is what --to takes and what differs.
+func (n *names) of(ctx context.Context, role, participant, device string) string {
+	tag := strings.TrimSpace(role + " " + short(participant))
+	if role == "" {
+		tag = "participant " + tag
+	}
+	if label := n.label(ctx, device); label != "" {
 		return fmt.Sprintf("%s (%s)", label, tag)
 	}
 	return tag
