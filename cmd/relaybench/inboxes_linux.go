@@ -146,5 +146,8 @@ func (c *inboxesCommand) load(ctx context.Context, f *filled, name string, more 
 	for _, key := range []string{"server_cpu_us_per_envelope", "deliver_p50_ms", "deliver_p99_ms"} {
 		more[name+"_"+key] = measured[key]
 	}
+	if rate == 0 {
+		return 0, fmt.Errorf("no envelope was queued in %s: measure for longer with --time", c.Time)
+	}
 	return 1e6 / rate, nil
 }

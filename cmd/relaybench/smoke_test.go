@@ -107,7 +107,7 @@ func TestReplay(t *testing.T) {
 
 func TestInboxes(t *testing.T) {
 	t.Parallel()
-	r := runBench(t, "inboxes", "--runs", "1", "--many", "40", "--few", "20", "--rows", "2", "--busy", "2", "--time", "200ms")
+	r := runBench(t, "inboxes", "--runs", "1", "--many", "40", "--few", "20", "--rows", "2", "--busy", "2", "--time", "1s")
 	require.Positive(t, r.Figure)
 	require.Positive(t, r.Runs[0].More["cost_ratio"])
 }
