@@ -14,6 +14,7 @@ import (
 	"github.com/peerrelay/peerrelay/client"
 	"github.com/peerrelay/peerrelay/client/encryption"
 	"github.com/peerrelay/peerrelay/client/keystore"
+	"github.com/peerrelay/peerrelay/e2ee/boardseal"
 	"github.com/peerrelay/peerrelay/internal/testkit"
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -263,4 +264,30 @@ func ExampleSession_Send_refused() {
 	// Output:
 	// refused: notice_not_permitted
 	// true
+}
+
+// A task on the Board, which everybody who is in the room at that moment can read.
+func ExampleDevice_CreateCard() {
+	relay, ctx := startExample(), context.Background()
+	defer relay.end()
+	alice, robot := relay.pair(ctx)
+	defer alice.Close()
+	defer robot.Close()
+	room, err := alice.CreateRoom(ctx, client.NewRoom{})
+	check(err)
+	_, err = alice.AddMember(ctx, room.RoomID, robot.ID(), client.RoleAgent)
+	check(err)
+
+	made, err := alice.CreateCard(ctx, room.RoomID, boardseal.Task, client.BoardContent{Subject: "water the plants"})
+	check(err)
+
+	after, err := robot.BoardCursor(room.RoomID)
+	check(err)
+	for event, err := range robot.BoardEvents(ctx, room.RoomID, after) {
+		check(err)
+		fmt.Println(event.Type, event.CardID == made.CardID, event.Content.Subject)
+		check(robot.MoveBoardCursor(room.RoomID, event))
+	}
+	// Output:
+	// created true water the plants
 }
