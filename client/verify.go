@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/peerrelay/peerrelay/e2ee/signed"
@@ -33,4 +34,11 @@ func (s *Session) Verify(ctx context.Context, from string, envelope []byte) erro
 		return fmt.Errorf("verify: %w", err)
 	}
 	return nil
+}
+
+// NotAuthentic reports whether err, of a Failure or of Verify, says that an envelope is not one
+// that its sender signed, for this room and recipient (FAULTS J05).
+func NotAuthentic(err error) bool {
+	return errors.Is(err, signed.ErrSignature) || errors.Is(err, signed.ErrCanonical) ||
+		errors.Is(err, signed.ErrEnvelope) || errors.Is(err, signed.ErrContext)
 }

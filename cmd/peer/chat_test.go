@@ -570,3 +570,21 @@ func TestProgressIsForTerminals(t *testing.T) {
 	con.look.Progress, c.JSON = true, true
 	require.Nil(t, c.progress(con))
 }
+
+// FAULTS J05: what its sender did not sign is a failure, told once, and what follows is shown.
+func TestWhatIsNotAuthenticIsAFailure(t *testing.T) {
+	h := newTalk(t, "robot")
+	h.says(t, "robot", "", "raw", "send", "--count", "1", "--recipients", "1")
+	h.says(t, "robot", "", "send", "a real one")
+	all := printedLines(t, h.says(t, "alice", "", "poll", "--json").out)
+	failures := ofType(all, "failure")
+	require.Len(t, failures, 1)
+	require.Equal(t, "not_authentic", failures[0].Error)
+	require.Equal(t, h.ids["robot"], failures[0].From)
+	require.Len(t, ofType(all, "message"), 1)
+	require.Empty(t, ofType(printedLines(t, h.says(t, "alice", "", "poll", "--json").out), "failure"))
+
+	exported := h.says(t, "alice", "", "export").out
+	require.Equal(t, 1, strings.Count(exported, `"verified":false,"problem":"`))
+	require.Positive(t, strings.Count(exported, `"verified":true`))
+}

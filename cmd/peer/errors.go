@@ -57,6 +57,9 @@ var errorCodes = []struct {
 	{"timeout", context.DeadlineExceeded},
 }
 
+// notAuthentic is the code of an envelope that its sender did not sign as it is.
+const notAuthentic = "not_authentic"
+
 // errorCode names an error for programs: "usage", one of errorCodes, the relay's own code
 // (wire.Codes), "closed" for a connection that the relay ended, "not_a_relay" for an answer
 // that is none of a relay's, "unreachable" where none came, and "failed" for anything else.
@@ -68,6 +71,9 @@ func errorCode(err error) string {
 		if errors.Is(err, known.err) {
 			return known.code
 		}
+	}
+	if client.NotAuthentic(err) {
+		return notAuthentic
 	}
 	if refused, ok := errors.AsType[*wire.Error](err); ok && refused.Code != "" {
 		return string(refused.Code)

@@ -64,7 +64,8 @@ func (*listenCommand) Help() string {
 the next peer listen or peer poll goes on after it. Where this is killed in the middle of a message, that one is printed again, with
 the same id.
 
-While it runs it has the device's keys open. Other peer commands of the same device run inside of it; they end when it does.
+While it runs it has the device's keys open. Other peer commands of the same device run inside of it, such as a peer listen for another
+room; they end when it does.
 
 With --json each line is an object whose type is message, failure (a message that cannot be decrypted or is not authentic), event (of
 the room), board (a card changed) or gap (the relay dropped messages before they were read).

@@ -165,7 +165,7 @@ func TestGuestsAreBounded(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, answer.Code)
 	}
 
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // that is the fault
+	require.NoError(t, os.Chmod(dir, 0o755))
 	_, done = handOver(t.Context(), dir, []string{"rooms"}, con)
 	require.False(t, done, "anybody may have made a socket there")
 }

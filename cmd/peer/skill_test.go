@@ -64,7 +64,7 @@ func TestTheErrorsOfTheSkillAreThoseOfThisProgram(t *testing.T) {
 		require.False(t, told[row[1]], "%s is there twice", row[1])
 		told[row[1]] = true
 	}
-	known := map[string]bool{"usage": true, "closed": true, "not_a_relay": true, "unreachable": true, "failed": true}
+	known := map[string]bool{"usage": true, "closed": true, "not_a_relay": true, "unreachable": true, "failed": true, notAuthentic: true}
 	for _, e := range errorCodes {
 		known[e.code] = true
 	}
