@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 // enrollCommand makes a device.
 type enrollCommand struct {
 	deviceCommand
+	Invite     string        `arg:"" optional:"" help:"The invite's token, or the file that holds it. Others on this machine can see command lines: prefer a file, or standard input."`
 	URL        string        `default:"http://127.0.0.1:8787" env:"PEER_URL" help:"The relay's address."`
 	InviteFile string        `type:"path" placeholder:"FILE" help:"File that holds the invite's token; by default it is read from standard input."`
 	Label      string        `placeholder:"TEXT" help:"What admins read of the device, at most 128 characters; by default the machine's name."`
@@ -27,14 +29,35 @@ type enrollCommand struct {
 // Help is kong's long text of the command.
 func (*enrollCommand) Help() string {
 	return `Makes the keys of a new device, enrolls it with an invite, and shows its fingerprint. Unless the invite is an admin's, an
-admin then compares that fingerprint with the one the relay shows, and approves the device. The token is never an argument:
-others on this machine can see command lines. Where a passphrase and the token both come from standard input, the passphrase is its
+admin then compares that fingerprint with the one the relay shows, and approves the device. Others on this machine can see command
+lines, so give the token in a file or on standard input where there are others. Where a passphrase and the token both come from standard input, the passphrase is its
 first line.
 
 Examples:
   peer enroll --home alice --label "Alice's laptop" --passphrase
-  peer enroll --home robot --agent --invite-file robot.invite --wait`
+  peer enroll --home robot --agent robot.invite --wait`
 }
+
+// token reads the invite: an argument that has the form of a token is one, any other names a file.
+func (c *enrollCommand) token(con console) (string, error) {
+	file := c.InviteFile
+	if c.Invite != "" {
+		if file != "" {
+			return "", usageError{"the invite is an argument or --invite-file, not both"}
+		}
+		if raw, err := base64.RawURLEncoding.Strict().DecodeString(c.Invite); err == nil && len(raw) == tokenSize {
+			return c.Invite, nil
+		}
+		if _, err := os.Stat(c.Invite); err != nil {
+			return "", usageError{"the invite is neither a token nor a file"} // which may be a mistyped token
+		}
+		file = c.Invite
+	}
+	return secret(con, file, "invite's token")
+}
+
+// tokenSize is how many bytes the text of a token stands for.
+const tokenSize = 32
 
 // enrolled is what is printed of a device.
 type enrolled struct {
@@ -66,7 +89,7 @@ func (c *enrollCommand) Run(ctx context.Context, con console) error {
 	if err != nil {
 		return err
 	}
-	token, err := secret(con, c.InviteFile, "invite's token")
+	token, err := c.token(con)
 	if err != nil {
 		return err
 	}
