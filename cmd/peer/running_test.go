@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -91,7 +92,9 @@ func TestCommandsRunInTheProcessThatListens(t *testing.T) {
 	guest = h.starts(t, "alice", nil, "listen", "--room", other)
 	waitsForInput := h.starts(t, "alice", neverEnding{t.Context().Done()}, "send", "--room", other)
 	guest.until(t, "listening in room "+other)
+	stopped := time.Now()
 	require.Equal(t, exitOK, listening.stop(t).code)
+	require.Less(t, time.Since(stopped), goodbye, "guests are told to end")
 	ended := guest.ends(t)
 	require.Equal(t, exitFailed, ended.code)
 	require.Contains(t, ended.err, errHostEnded.Error())
