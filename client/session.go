@@ -127,12 +127,14 @@ type Session struct {
 	cipher encryption.Encryption
 	link   *link
 	login  *login
+	opened int // guarded by the device's sessions
 
 	sending chan struct{} // holds one value while nobody seals and sends
 	pace    *rate.Limiter // guarded by sending
 	taken   lastTaken     // guarded by sending
 	reading chan struct{} // holds one value while nobody reads
 	wake    chan struct{} // there is something to send
+	handing sync.Mutex    // held while items are handed over
 
 	mu       sync.Mutex // guards the following fields
 	known    Room
@@ -160,11 +162,58 @@ const verdictTimeout = 30 * time.Second
 
 // OpenSession opens this device's participant in a room. It asks the relay who is in the
 // room; without an answer, what is stored of the room serves. It returns encryption.ErrScheme
-// for rooms of schemes none and mls.
+// for rooms of schemes none and mls. While a session of the room is open it is the same one,
+// which is closed as often as it was opened.
 func (d *Device) OpenSession(ctx context.Context, room string) (*Session, error) {
 	if err := checkIDs(room); err != nil {
 		return nil, fmt.Errorf("room %q: %w", room, err)
 	}
+	if s := d.sessions.reopen(room, nil); s != nil {
+		s.outdate()
+		return s, nil
+	}
+	s, err := d.newSession(ctx, room)
+	if err != nil {
+		return nil, fmt.Errorf("open the room: %w", err)
+	}
+	return d.sessions.reopen(room, s), nil
+}
+
+// sessions are those that are open, by their rooms: two of one room would send what waits
+// twice. The zero value has none.
+type sessions struct {
+	mu   sync.Mutex // guards the following field
+	open map[string]*Session
+}
+
+// reopen returns the room's session, which is made where there is none.
+func (o *sessions) reopen(room string, made *Session) *Session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s, ok := o.open[room]
+	if !ok {
+		if made == nil {
+			return nil
+		}
+		if o.open == nil {
+			o.open = make(map[string]*Session)
+		}
+		s = made
+		o.open[room] = s
+	}
+	s.opened++
+	return s
+}
+
+func (o *sessions) close(s *Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s.opened--; s.opened == 0 {
+		delete(o.open, s.id)
+	}
+}
+
+func (d *Device) newSession(ctx context.Context, room string) (*Session, error) {
 	s := &Session{
 		device: d, id: room, store: d.store, clock: d.clock,
 		login:   &login{device: d, room: room},
@@ -176,11 +225,11 @@ func (d *Device) OpenSession(ctx context.Context, room string) (*Session, error)
 	s.sending <- struct{}{}
 	s.reading <- struct{}{}
 	if err := s.lookUp(ctx); err != nil && !s.recall(err) {
-		return nil, fmt.Errorf("open the room: %w", err)
+		return nil, err
 	}
 	cipher, err := encryption.For(s.scheme)
 	if err != nil {
-		return nil, fmt.Errorf("open the room: it has the scheme %s: %w", s.scheme, err)
+		return nil, fmt.Errorf("it has the scheme %s: %w", s.scheme, err)
 	}
 	s.cipher = cipher
 	return s, nil
@@ -202,8 +251,12 @@ func (s *Session) Members() []Participant {
 	return append([]Participant(nil), s.known.Participants...)
 }
 
-// Close ends the session. What waits stays saved; the device stays open.
-func (s *Session) Close() error { return nil }
+// Close ends the session, once for each OpenSession. What waits stays saved, and the device stays
+// open. It ends no Listen: that is its context's.
+func (s *Session) Close() error {
+	s.device.sessions.close(s)
+	return nil
+}
 
 // login opens the session's connections.
 type login struct {

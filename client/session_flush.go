@@ -18,8 +18,17 @@ type flush struct {
 	apart   bool            // over a connection of its own
 
 	queued  map[string]bool // of own
+	left    map[string]bool // of own: written to a connection, and looked at for all that is known
 	refused error           // the first refusal of own that stands
 	again   bool            // the drafts of own may be sealed anew
+}
+
+func (s *Session) newFlush(own []encryption.Sealed) *flush {
+	f := &flush{session: s, own: make(map[string]bool), queued: make(map[string]bool), left: make(map[string]bool)}
+	for i := range own {
+		f.own[own[i].ID] = true
+	}
+	return f
 }
 
 func (f *flush) complete() bool { return len(f.queued) == len(f.own) }
@@ -99,6 +108,11 @@ func (f *flush) send(ctx context.Context, conn *Conn, batch []waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, verdictTimeout)
 	defer cancel()
 	verdicts, err := conn.SendAll(ctx, out)
+	for i := range batch {
+		if conn.sentBefore(batch[i].ID) {
+			f.left[batch[i].ID] = true
+		}
+	}
 	limited, settleErr := f.settle(conn, batch, verdicts)
 	if _, nacked := errors.AsType[*NackError](err); nacked {
 		err = nil // settled
@@ -196,6 +210,26 @@ func (f *flush) refuse(tx *keystore.Tx, w *waiting, verdict Verdict, again bool)
 	return nil
 }
 
+// withdraw forgets what had not left yet of a draft that was refused: it would follow a refusal
+// that its writer was told of. Keys for others are sent all the same, as the sealing state says
+// that they have them.
+func (f *flush) withdraw() error {
+	if errors.Is(f.refused, &wire.Error{Code: wire.Unavailable}) || errors.Is(f.refused, &wire.Error{Code: wire.Partial}) {
+		return nil // the whole draft is kept
+	}
+	s := f.session
+	return s.store.Update(func(tx *keystore.Tx) error {
+		all, err := enqueued(tx, s.id)
+		for i := range all {
+			w := &all[i]
+			if err == nil && f.own[w.ID] && w.content() && !f.left[w.ID] {
+				err = tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq))
+			}
+		}
+		return err
+	})
+}
+
 // paced waits until n envelopes may be sent.
 func (s *Session) paced(ctx context.Context, n int) error {
 	now := s.clock.Now()
@@ -230,11 +264,12 @@ func (l *lastTaken) next(conn *Conn, all []waiting) (batch []waiting) {
 	return batch
 }
 
-// maintain sends what waits, whenever there is something, until ctx ends.
+// maintain sends what waits, whenever there is something, and hands over what came of it, until
+// ctx ends.
 //
 // What the relay could not store, or has not answered, cannot go out on the same connection
 // again: it gets one of its own, after a pause that grows.
-func (s *Session) maintain(ctx context.Context) error {
+func (s *Session) maintain(ctx context.Context, take func(Item) error) error {
 	apart, resend := false, firstResend
 	for {
 		next, err := s.due(ctx)
@@ -244,6 +279,9 @@ func (s *Session) maintain(ctx context.Context) error {
 		}
 		if err != nil && (!s.login.retryable(err) || ctx.Err() != nil) {
 			return err
+		}
+		if err := s.handOver(take); err != nil { // such as what was refused for good
+			return final(err)
 		}
 		pause := maxIdle
 		if !next.IsZero() {
@@ -283,7 +321,8 @@ func (s *Session) flushAll(ctx context.Context, apart bool) (left int, err error
 		return 0, err
 	}
 	defer release(s.sending)
-	f := &flush{session: s, queued: make(map[string]bool), apart: apart}
+	f := s.newFlush(nil)
+	f.apart = apart
 	if err := f.run(ctx); err != nil {
 		return 0, err
 	}

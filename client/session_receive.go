@@ -111,7 +111,7 @@ func (s *Session) follow(ctx context.Context, conn *Conn, options ListenOptions,
 	group.Go(func() error {
 		select {
 		case <-read:
-			return s.maintain(ctx)
+			return s.maintain(ctx, take)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -469,8 +469,11 @@ func (s *Session) retry(tx *keystore.Tx, room *encryption.Room, key string, a *a
 	return s.save(tx, a, &claims, opened)
 }
 
-// handOver gives what is saved to take, in its order, and forgets what it took.
+// handOver gives what is saved to take, in its order and one after the other, and forgets what
+// it took.
 func (s *Session) handOver(take func(Item) error) error {
+	s.handing.Lock()
+	defer s.handing.Unlock()
 	for {
 		key, item, err := s.first()
 		if err != nil || key == "" {

@@ -340,10 +340,7 @@ func (s *Session) recipients(room *encryption.Room, to string) ([]string, error)
 // deliver sends what waits until each of sealed has a verdict. It reports whether the drafts
 // may be sealed anew, with the refusal that says so.
 func (s *Session) deliver(ctx context.Context, sealed []encryption.Sealed) (resealable bool, err error) {
-	f := &flush{session: s, own: make(map[string]bool), queued: make(map[string]bool)}
-	for i := range sealed {
-		f.own[sealed[i].ID] = true
-	}
+	f := s.newFlush(sealed)
 	for attempt := range sendAttempts {
 		f.apart = attempt > 0 // the same connection does not take an envelope twice
 		if attempt > 0 {
@@ -353,6 +350,9 @@ func (s *Session) deliver(ctx context.Context, sealed []encryption.Sealed) (rese
 		}
 		err = f.run(ctx)
 		if f.refused != nil {
+			if err := f.withdraw(); err != nil {
+				return false, err
+			}
 			s.poke() // it may be kept
 			return f.again, f.refused
 		}
