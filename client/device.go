@@ -77,6 +77,7 @@ type Device struct {
 
 	credentials credentials // of its rooms
 	refills     refills     // of its prekeys
+	sessions    sessions    // that are open
 
 	mu    sync.Mutex  // guards the following field
 	state DeviceState // last known

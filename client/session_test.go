@@ -420,3 +420,25 @@ func TestRoomsThatCannotBeOpened(t *testing.T) {
 	_, err = w.admin.OpenSession(t.Context(), "no id")
 	require.ErrorIs(t, err, client.ErrID)
 }
+
+// Two sessions of one room would send what waits twice: while one is open it is the same.
+func TestARoomHasOneSession(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	room := w.room(t, client.NewRoom{}, w.device(t, client.KindAgent))
+	first, err := w.admin.OpenSession(t.Context(), room)
+	require.NoError(t, err)
+	second, err := w.admin.OpenSession(t.Context(), room)
+	require.NoError(t, err)
+	require.Same(t, first, second)
+	require.NoError(t, first.Close())
+	third, err := w.admin.OpenSession(t.Context(), room)
+	require.NoError(t, err)
+	require.Same(t, first, third, "it was closed once, and opened twice")
+	require.NoError(t, second.Close())
+	require.NoError(t, third.Close())
+	fourth, err := w.admin.OpenSession(t.Context(), room)
+	require.NoError(t, err)
+	require.NotSame(t, first, fourth)
+	require.NoError(t, fourth.Close())
+}
