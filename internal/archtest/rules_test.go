@@ -138,6 +138,7 @@ var folders = map[string]string{
 	"relay":    "protocol core and front",
 	"schema":   "migrations",
 	"scripts":  "what make calls",
+	"skill":    "how an AI agent uses peer",
 	"store":    "domain and its adapters",
 	"tools":    "pinned generators and linters",
 	"wire":     "frames, envelope, codes",
