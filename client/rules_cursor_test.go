@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
 )
 
 // hintRow is a row of the inbox 7 that is a Board hint, event n of it.

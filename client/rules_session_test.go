@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -283,12 +284,7 @@ func (r *talker) awaitItems(t *testing.T, is func(client.Item) bool) {
 	require.Eventually(t, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for _, item := range r.items {
-			if is(item) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(r.items, is)
 	}, sessionPatience, 5*time.Millisecond)
 }
 

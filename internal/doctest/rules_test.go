@@ -19,12 +19,11 @@ var (
 	ruleRow   = regexp.MustCompile(`^\| (.+) \| (.+) \|$`)
 )
 
-// Every rule of docs/rules.md names a test or is a client's, and every test that it names
-// exists.
+// Every rule of docs/rules.md names a test, and every test that it names exists.
 func TestRulesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
 	rules := readPage(t, filepath.Join(root, "docs", "rules.md"))
-	require.Greater(t, checkRules(t, rules.name, rules.lines, "*client (later)*"), 80)
+	require.Greater(t, checkRules(t, rules.name, rules.lines), 80)
 }
 
 // So does each line of the checklist of docs/security.md.
@@ -32,12 +31,11 @@ func TestChecklistNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
 	security := readPage(t, filepath.Join(root, "docs", "security.md"))
 	lines := strings.Split(security.section(t, "The checklist"), "\n")
-	require.Greater(t, checkRules(t, security.name, lines, "*client (later)*"), 45)
+	require.Greater(t, checkRules(t, security.name, lines), 45)
 }
 
-// checkRules looks at each row of a table of rules and returns how many there are. A rule
-// that is a client's says so with the mark.
-func checkRules(t *testing.T, name string, lines []string, mark string) (rules int) {
+// checkRules looks at each row of a table of rules and returns how many there are.
+func checkRules(t *testing.T, name string, lines []string) (rules int) {
 	t.Helper()
 	known := testFunctions(t)
 	require.True(t, known["doctest.TestRulesNameTestsThatExist"])
@@ -48,7 +46,7 @@ func checkRules(t *testing.T, name string, lines []string, mark string) (rules i
 		}
 		rules++
 		named := namedTest.FindAllStringSubmatch(row[2], -1)
-		if len(named) == 0 && !strings.Contains(row[2], mark) {
+		if len(named) == 0 {
 			t.Errorf("%s: no test: %s", name, row[1])
 		}
 		if strings.Count(row[2], "`") != 2*len(named) {
