@@ -25,7 +25,7 @@ func TestDevicesAreCutOffEverywhere(t *testing.T) {
 	cutOff := func() {
 		t.Helper()
 		changes := s.there.take()
-		require.Len(t, changes, 1)
+		requireOneChange(t, changes)
 		require.Equal(t, []uuid.UUID{uuid.MustParse(device)}, changes[0].Devices)
 		require.Zero(t, changes[0].Room, "in all rooms")
 	}

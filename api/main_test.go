@@ -142,6 +142,16 @@ func (r *recorder) take() []cluster.Change {
 	return taken
 }
 
+// requireOneChange demands one change, whose announcement may have been repeated, as it is on a
+// busy machine.
+func requireOneChange(t *testing.T, changes []cluster.Change) {
+	t.Helper()
+	require.NotEmpty(t, changes)
+	for _, c := range changes {
+		require.Equal(t, changes[0], c)
+	}
+}
+
 var errFault = errors.New("injected fault")
 
 // faults lets calls fail: announcements, and changes of the store whose answer is lost

@@ -63,7 +63,7 @@ func TestCommitIsInForceBeforeItsAnswer(t *testing.T) {
 	announced := func() {
 		t.Helper()
 		changes := s.there.take()
-		require.Len(t, changes, 1)
+		requireOneChange(t, changes)
 		require.Equal(t, cluster.Change{Tenant: changes[0].Tenant, Room: uuid.MustParse(room.ID)}, changes[0])
 		require.EqualValues(t, 2, woken.Load(), "inboxes are told once, when this node had been")
 	}

@@ -36,7 +36,7 @@ func TestTheEndOfARekeyingIsAnnounced(t *testing.T) {
 	s.send(t, http.MethodGet, "/v1/rooms/"+room, "").decode(t, &now)
 	require.Equal(t, "ACTIVE", now.State)
 	changes := s.there.take()
-	require.Len(t, changes, 1)
+	requireOneChange(t, changes)
 	require.Equal(t, cluster.Change{Tenant: changes[0].Tenant, Room: uuid.MustParse(room), Version: now.Version}, changes[0])
 	allocate("AAECAwQFBgcICQoLDA0OEA", http.StatusOK)
 	require.Empty(t, s.there.take(), "nothing changed")
@@ -55,7 +55,7 @@ func TestAMembersRequestInDoubtClosesNobody(t *testing.T) {
 	s.fault.set(func(f *faults) { f.fail = true })
 	s.by(t, second, http.MethodDelete, "/v1/rooms/"+room.ID+"/members/"+member.ParticipantID, "").refused(t, 503, "unavailable")
 	changes := s.there.take()
-	require.Len(t, changes, 1)
+	requireOneChange(t, changes)
 	require.Empty(t, changes[0].Removed)
 }
 
