@@ -12,8 +12,12 @@ import (
 // believed (keystore.ErrFull) and nobody is forgotten, as a relay could invent devices until
 // one that was compared is. Its key is pinPrefix and the device's id, its value flags(1) and
 // identity(32) agreement(32) signature(64), or without pinKeys the text of the fingerprint(24).
+//
+// Under participantPrefix and a participant's id is the id of its device, which never changes:
+// a relay that named another one would put its own keys in the place of those that are pinned.
 const (
-	pinPrefix = "device/"
+	pinPrefix         = "device/"
+	participantPrefix = "participant/"
 
 	pinKeys     byte = 1 // the keys were seen
 	pinVerified byte = 2 // a person compared the fingerprint
@@ -58,6 +62,19 @@ func pinDevice(tx *keystore.Tx, device string, keys identity.Keys) (pin, error) 
 	}
 	fresh := pin{Keys: keys, Fingerprint: keys.Fingerprint(), Verified: known.Verified}
 	return fresh, fresh.save(tx, device)
+}
+
+// pinParticipant remembers which device a participant is the first time it is seen, and returns
+// ErrKeysChanged when it is another one than that.
+func pinParticipant(tx *keystore.Tx, participant, device string) error {
+	switch known := string(tx.Get(keystore.Peers, participantPrefix+participant)); known {
+	case device:
+		return nil
+	case "":
+		return tx.Put(keystore.Peers, participantPrefix+participant, []byte(device))
+	default:
+		return fmt.Errorf("%w: they are of another device", ErrKeysChanged)
+	}
 }
 
 // equal returns nil for the keys of the pin.

@@ -286,5 +286,5 @@ func (l *login) retryable(err error) bool {
 		defer l.mu.Unlock()
 		return l.used.Token != "" && time.Until(l.used.ExpiresAt) < expiryMargin
 	}
-	return Retryable(err) && !errors.Is(err, ErrNotAdmitted)
+	return Retryable(err) && !errors.Is(err, ErrNotAdmitted) && !errors.Is(err, keystore.ErrClosed)
 }

@@ -202,8 +202,8 @@ func (f *flush) refuse(tx *keystore.Tx, w *waiting, verdict Verdict, again bool)
 			return nil
 		}
 		return saveItem(tx, s.id, &savedItem{Failure: newFailure(w.ID, s.self, "", verdict.Err())})
-	case verdict.Reason == wire.NotAMember && !w.content():
-		f.queued[w.ID] = true // a key for somebody who has left: nobody waits for it
+	case !kept && !w.content():
+		f.queued[w.ID] = true // who is in the room asks for a key that did not come; the draft stands
 	case f.refused == nil:
 		f.refused, f.again = verdict.Err(), again
 	}
@@ -272,10 +272,10 @@ func (l *lastTaken) next(conn *Conn, all []waiting) (batch []waiting) {
 func (s *Session) maintain(ctx context.Context, take func(Item) error) error {
 	apart, resend := false, firstResend
 	for {
-		next, err := s.due(ctx)
-		left := 0
-		if err == nil {
-			left, err = s.flushAll(ctx, apart)
+		next, late := s.due(ctx)
+		left, err := s.flushAll(ctx, apart)
+		if !refusedRequest(late) {
+			err = errors.Join(err, late)
 		}
 		if err != nil && (!s.login.retryable(err) || ctx.Err() != nil) {
 			return err
@@ -288,7 +288,7 @@ func (s *Session) maintain(ctx context.Context, take func(Item) error) error {
 			pause = min(max(next.Sub(s.clock.Now()), 0), maxIdle)
 		}
 		switch {
-		case err != nil || left > 0:
+		case err != nil || late != nil || left > 0:
 			pause = min(pause, resend)
 			resend = min(2*resend, maxResend)
 		default:
@@ -330,18 +330,25 @@ func (s *Session) flushAll(ctx context.Context, apart bool) (left int, err error
 	return len(all), err
 }
 
+// refusedRequest reports that the relay refused what is due over HTTP, such as a reset of a room
+// that is archived. That is no reason to read nothing and send nothing: it is asked again later, and
+// a Send that needs it says what is wrong.
+func refusedRequest(err error) bool {
+	_, refused := errors.AsType[*APIError](err)
+	return refused
+}
+
 // due does what time or a repair asks for, and says when to come back.
 func (s *Session) due(ctx context.Context) (next time.Time, err error) {
 	room := s.snapshot()
-	refill := s.takeRefill()
-	if refill {
-		if err := s.device.RefillPrekeys(ctx); err != nil {
+	var refill error
+	if s.takeRefill() {
+		if refill = s.device.RefillPrekeys(ctx); refill != nil {
 			s.setRefill()
-			return next, err
 		}
 	}
 	again, err := s.dueNow(room, &next)
-	if err != nil || !again {
+	if err = errors.Join(refill, err); err != nil || !again {
 		return next, err
 	}
 	if err := acquire(ctx, s.sending); err != nil {
@@ -368,7 +375,10 @@ func (s *Session) dueNow(room *encryption.Room, next *time.Time) (prepare bool, 
 		if err := enqueue(tx, s.id, due.Send); err != nil || !due.Retry {
 			return err
 		}
-		return s.retryPending(tx, room)
+		return s.beginRetry(tx)
 	})
+	if err == nil {
+		err = s.retryPending() // also what a program that was killed had not finished
+	}
 	return prepare, err
 }

@@ -16,23 +16,28 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-// What came and was not taken yet is in the bucket Messages, under names that begin with the
-// room:
+// What came and was not taken yet is in the bucket Messages, under names of which all but
+// files/ begin with the room:
 //
 //	ROOM/item/N              what Poll and Listen hand over, in the order of N
 //	ROOM/pending/N           envelopes whose key is being asked for
-//	ROOM/file/SENDER/ID      how far a file has come
+//	files/ROOM/SENDER/ID     how far a file has come
 //	ROOM/chunk/SENDER/ID/I   a part of it
 const (
 	itemPart    = "/item/"
 	pendingPart = "/pending/"
-	filePart    = "/file/"
+	filesPart   = "files/"
 	chunkPart   = "/chunk/"
 )
 
 const (
 	maxPending  = 256                  // envelopes of a room whose key is asked for
+	retryBatch  = 32                   // of them, that are tried again in one Update
 	maxArriving = content.MaxOpenFiles // files of one sender that have not come whole
+	// Bounds of files that have not come whole, of all senders in all rooms. A file of
+	// content.MaxFile bytes is 11 MiB in chunks; the store has room for 128 MiB.
+	maxArrivingFiles = 256
+	maxArrivingBytes = 64 << 20
 )
 
 // savedItem is an Item as it is stored. One of its pointers is set.

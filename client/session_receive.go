@@ -52,10 +52,12 @@ func (s *Session) Poll(ctx context.Context, limit int, take func(Item) error) (m
 
 // tend does what is due and sends what waits, once.
 func (s *Session) tend(ctx context.Context, take func(Item) error) error {
-	if _, err := s.due(ctx); err != nil {
-		return err
+	_, late := s.due(ctx)
+	if refusedRequest(late) {
+		late = nil
 	}
-	if _, err := s.flushAll(ctx, false); err != nil {
+	_, err := s.flushAll(ctx, false)
+	if err := errors.Join(late, err); err != nil {
 		return err
 	}
 	return s.handOver(take) // what is due may have failed an envelope for good
@@ -205,10 +207,13 @@ func (s *Session) rows(ctx context.Context, batch []row, take func(Item) error) 
 			}
 		}
 		if n.retry {
-			return s.retryPending(tx, room)
+			return s.beginRetry(tx)
 		}
 		return nil
 	})
+	if err == nil {
+		err = s.retryPending()
+	}
 	if err != nil {
 		return final(err)
 	}
@@ -264,7 +269,7 @@ func (s *Session) row(tx *keystore.Tx, room *encryption.Room, frame *wire.Server
 	case wire.ServerRoomEvent:
 		return s.event(tx, room, frame, n)
 	case wire.ServerBoardUpdate:
-		fresh, err := tx.MarkSeen(s.id, "event/"+frame.EventID)
+		fresh, err := tx.MarkSeen(s.rowsSeen(), "event/"+frame.EventID)
 		if err != nil || !fresh {
 			return err
 		}
@@ -279,7 +284,7 @@ func (s *Session) event(tx *keystore.Tx, room *encryption.Room, frame *wire.Serv
 	if event == nil || event.RoomID != s.id {
 		return nil
 	}
-	fresh, err := tx.MarkSeen(s.id, "event/"+event.EventID)
+	fresh, err := tx.MarkSeen(s.rowsSeen(), "event/"+event.EventID)
 	if err != nil || !fresh {
 		return err
 	}
@@ -340,6 +345,11 @@ func (s *Session) envelope(tx *keystore.Tx, room *encryption.Room, frame *wire.S
 // seenID is what an envelope is remembered by: nobody can use up another one's id.
 func seenID(c *signed.Claims) string { return c.From + "/" + c.ID }
 
+// rowsSeen is where events, and rows that are not authentic, are remembered: apart from
+// messages, whose ids they would push out if a relay sent enough of them. The id is all there
+// is against the repeat of a private message, whose key does not change.
+func (s *Session) rowsSeen() string { return s.id + "/rows" }
+
 // open verifies and decrypts an envelope.
 func (s *Session) open(tx *keystore.Tx, room *encryption.Room, a *arrived, claims *signed.Claims) (*encryption.Opened, error) {
 	from, known, err := s.author(claims.From)
@@ -366,7 +376,7 @@ func (s *Session) save(tx *keystore.Tx, a *arrived, claims *signed.Claims, opene
 		TS: opened.TS, Expires: opened.ExpiresAt, StreamID: a.StreamID, Payload: opened.Payload,
 	}
 	if c := chunk(opened.Payload); c != nil {
-		file, whole, err := s.saveChunk(tx, claims.From, c, opened.Payload)
+		file, whole, err := s.saveChunk(tx, m, c)
 		if failed(err) {
 			return saveItem(tx, s.id, &savedItem{Failure: newFailure(claims.ID, claims.From, a.StreamID, err)})
 		}
@@ -384,11 +394,11 @@ func (s *Session) fail(tx *keystore.Tx, a *arrived, claims *signed.Claims, cause
 	if !failed(cause) {
 		return cause
 	}
-	mark := "row/" + a.StreamID
+	room, mark := s.rowsSeen(), "row/"+a.StreamID
 	if errors.Is(cause, encryption.ErrLost) {
-		mark = seenID(claims)
+		room, mark = s.id, seenID(claims)
 	}
-	fresh, err := tx.MarkSeen(s.id, mark)
+	fresh, err := tx.MarkSeen(room, mark)
 	if err != nil || !fresh {
 		return err
 	}
@@ -423,26 +433,55 @@ func (s *Session) savePending(tx *keystore.Tx, a *arrived, claims *signed.Claims
 	return put(tx, s.id, pendingPart, a)
 }
 
-// retryPending opens the envelopes whose key has come, and fails those whose key will not.
-func (s *Session) retryPending(tx *keystore.Tx, room *encryption.Room) error {
-	type kept struct {
-		key string
-		arrived
-	}
-	var all []kept
-	for key, text := range tx.All(keystore.Messages, s.id+pendingPart) {
-		k := kept{key: key}
-		if err := stored(text, &k.arrived); err != nil {
+// retryKey is where it is stored that the envelopes which wait for a key are to be tried again,
+// and behind which of them that goes on.
+func (s *Session) retryKey() string { return s.id + "/retry" }
+
+// beginRetry has all of them tried again, from the first one.
+func (s *Session) beginRetry(tx *keystore.Tx) error {
+	return tx.Put(keystore.Rooms, s.retryKey(), []byte(s.id+pendingPart))
+}
+
+// retryPending opens the envelopes whose key has come, and fails those whose key will not, where
+// beginRetry said so: a part of them in each Update, as one has room for no more.
+func (s *Session) retryPending() error {
+	for more := true; more; {
+		err := s.store.Update(func(tx *keystore.Tx) (err error) {
+			more, err = s.retryPart(tx, s.snapshot())
 			return err
-		}
-		all = append(all, k)
-	}
-	for i := range all {
-		if err := s.retry(tx, room, all[i].key, &all[i].arrived); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *Session) retryPart(tx *keystore.Tx, room *encryption.Room) (more bool, err error) {
+	behind := string(tx.Get(keystore.Rooms, s.retryKey()))
+	if behind == "" {
+		return false, nil
+	}
+	tried := 0
+	for key, text := range tx.All(keystore.Messages, s.id+pendingPart) {
+		if key <= behind {
+			continue
+		}
+		if tried++; tried > retryBatch {
+			return true, nil
+		}
+		var kept arrived
+		if err := stored(text, &kept); err != nil {
+			return false, err
+		}
+		if err := s.retry(tx, room, key, &kept); err != nil {
+			return false, err
+		}
+		if err := tx.Put(keystore.Rooms, s.retryKey(), []byte(key)); err != nil {
+			return false, err
+		}
+	}
+	return false, tx.Delete(keystore.Rooms, s.retryKey())
 }
 
 func (s *Session) retry(tx *keystore.Tx, room *encryption.Room, key string, a *arrived) error {
@@ -513,7 +552,7 @@ func (s *Session) drop(key string) error {
 			return err
 		}
 		if m := saved.Message; m != nil && m.File != "" {
-			if err := s.dropFile(tx, m.From, m.File); err != nil {
+			if err := dropFile(tx, s.id, m.From, m.File); err != nil {
 				return err
 			}
 		}

@@ -156,6 +156,9 @@ func member(tx *keystore.Tx, p *Participant) (encryption.Member, error) {
 	if checkIDs(p.ParticipantID, p.DeviceID) != nil {
 		return encryption.Member{}, errAnswer
 	}
+	if err := pinParticipant(tx, p.ParticipantID, p.DeviceID); err != nil {
+		return encryption.Member{}, err
+	}
 	if _, err := pinDevice(tx, p.DeviceID, keys); err != nil {
 		return encryption.Member{}, err
 	}

@@ -72,32 +72,39 @@ func (s *Session) Send(ctx context.Context, draft Draft) (Sent, error) {
 
 // sendOnce sends drafts, but for those whose id says that they were sent, or wait to be.
 func (s *Session) sendOnce(ctx context.Context, drafts []encryption.Draft, named bool) (recipients []string, err error) {
-	if !named {
-		return s.sendGroup(ctx, drafts, false)
+	open := make([]*encryption.Draft, len(drafts))
+	for i := range drafts {
+		open[i] = &drafts[i]
 	}
-	var waits []encryption.Sealed
-	var fresh []encryption.Draft
+	if !named {
+		return s.sendGroup(ctx, open, false)
+	}
+	waits, open, err := s.unsent(open)
+	if err == nil && len(waits) > 0 {
+		_, err = s.deliver(ctx, waits)
+	}
+	if err != nil || len(open) == 0 {
+		return nil, err
+	}
+	return s.sendGroup(ctx, open, true)
+}
+
+// unsent leaves out drafts that were sent, and tells those that wait, sealed, from the others.
+func (s *Session) unsent(drafts []*encryption.Draft) (waits []encryption.Sealed, open []*encryption.Draft, err error) {
 	err = s.store.View(func(tx *keystore.Tx) error {
 		all, err := enqueued(tx, s.id)
-		for i := range drafts {
-			id := drafts[i].ID
-			at := slices.IndexFunc(all, func(w waiting) bool { return w.ID == id })
+		for _, draft := range drafts {
+			at := slices.IndexFunc(all, func(w waiting) bool { return w.ID == draft.ID })
 			switch {
 			case at >= 0:
 				waits = append(waits, all[at].sealed())
-			case !tx.Seen(s.id, sentID(id)):
-				fresh = append(fresh, drafts[i])
+			case !tx.Seen(s.id, sentID(draft.ID)):
+				open = append(open, draft)
 			}
 		}
 		return err
 	})
-	if err == nil && len(waits) > 0 {
-		_, err = s.deliver(ctx, waits)
-	}
-	if err != nil || len(fresh) == 0 {
-		return nil, err
-	}
-	return s.sendGroup(ctx, fresh, true)
+	return waits, open, err
 }
 
 // sentID is what an own envelope that was queued is remembered by.
@@ -158,10 +165,10 @@ func (s *Session) drafts(d *Draft) ([]encryption.Draft, error) {
 	return drafts, nil
 }
 
-// maxDraftID leaves room for the numbers of a file's envelopes.
 const maxDraftID = 96
 
-// id is that of the draft's envelope n.
+// id is that of the draft's envelope n. Those behind the first one are drawn from the draft's, so
+// that they are no id that another draft may have.
 func (d *Draft) id(n int) (string, error) {
 	switch {
 	case d.ID == "":
@@ -171,7 +178,8 @@ func (d *Draft) id(n int) (string, error) {
 	case n == 0:
 		return d.ID, nil
 	default:
-		return fmt.Sprintf("%s.%d", d.ID, n), nil
+		drawn := blake2b.Sum256(fmt.Appendf(nil, "part/%d/%s", n, d.ID))
+		return base64.RawURLEncoding.EncodeToString(drawn[:]), nil
 	}
 }
 
@@ -228,15 +236,18 @@ func newID() string {
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// sendGroup seals and sends drafts, and seals them once more where the relay says that the
-// keys of before are over (STATE, "Message During Rekey").
-func (s *Session) sendGroup(ctx context.Context, drafts []encryption.Draft, named bool) (recipients []string, err error) {
+// sendGroup seals and sends drafts, and seals those once more that were not sent where the relay
+// says that the keys of before are over (STATE, "Message During Rekey").
+func (s *Session) sendGroup(ctx context.Context, open []*encryption.Draft, named bool) (recipients []string, err error) {
+	var waits []encryption.Sealed
 	for again := range 2 {
-		sealed, recipients, err := s.seal(ctx, drafts)
-		if err != nil {
-			return nil, err
+		var sealed []encryption.Sealed
+		if len(open) > 0 {
+			if sealed, recipients, err = s.seal(ctx, open); err != nil {
+				return nil, err
+			}
 		}
-		resealable, err := s.deliver(ctx, sealed)
+		resealable, err := s.deliver(ctx, append(waits, sealed...))
 		if errors.Is(err, &wire.Error{Code: wire.NotActivated}) { // the room was reset, and this device has not heard of it
 			s.outdate()
 			err = fmt.Errorf("%w: %w", encryption.ErrNotActivated, err)
@@ -244,9 +255,12 @@ func (s *Session) sendGroup(ctx context.Context, drafts []encryption.Draft, name
 		if !resealable || again > 0 {
 			return recipients, err
 		}
-		for i := range drafts {
+		if waits, open, err = s.unsent(open); err != nil {
+			return nil, err
+		}
+		for _, draft := range open {
 			if !named { // the relay stored nothing under the id
-				drafts[i].ID = newID()
+				draft.ID = newID()
 			}
 		}
 		s.outdate()
@@ -255,7 +269,7 @@ func (s *Session) sendGroup(ctx context.Context, drafts []encryption.Draft, name
 }
 
 // seal encrypts drafts and saves what is to be sent.
-func (s *Session) seal(ctx context.Context, drafts []encryption.Draft) (sealed []encryption.Sealed, recipients []string, err error) {
+func (s *Session) seal(ctx context.Context, drafts []*encryption.Draft) (sealed []encryption.Sealed, recipients []string, err error) {
 	for range sealAttempts {
 		room, err := s.current(ctx)
 		if err != nil {
@@ -269,8 +283,8 @@ func (s *Session) seal(ctx context.Context, drafts []encryption.Draft) (sealed [
 		}
 		err = s.store.Update(func(tx *keystore.Tx) error {
 			sealed = nil
-			for i := range drafts {
-				part, err := s.cipher.Seal(tx, room, &drafts[i])
+			for _, draft := range drafts {
+				part, err := s.cipher.Seal(tx, room, draft)
 				if err != nil {
 					return err
 				}

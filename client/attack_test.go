@@ -1,0 +1,407 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/peerrelay/peerrelay/client"
+	"github.com/peerrelay/peerrelay/client/keystore"
+	"github.com/peerrelay/peerrelay/e2ee/content"
+	"github.com/peerrelay/peerrelay/wire"
+)
+
+// liar is a relay whose answers over HTTP are not what they should be.
+type liar struct {
+	*httptest.Server
+
+	mu  sync.Mutex // guards the following field
+	lie func(request *http.Request, status int, body []byte) (int, []byte)
+}
+
+// newLiar stands in front of a server.
+func newLiar(t *testing.T, server string) *liar {
+	t.Helper()
+	target, err := url.Parse(server)
+	require.NoError(t, err)
+	l := &liar{}
+	pass := httputil.NewSingleHostReverseProxy(target)
+	pass.ModifyResponse = func(answer *http.Response) error {
+		l.mu.Lock()
+		lie := l.lie
+		l.mu.Unlock()
+		if lie == nil || answer.StatusCode == http.StatusSwitchingProtocols {
+			return nil
+		}
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			return err
+		}
+		answer.StatusCode, body = lie(answer.Request, answer.StatusCode, body)
+		answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		answer.Header.Set("Content-Length", fmt.Sprint(len(body)))
+		return nil
+	}
+	l.Server = httptest.NewServer(pass)
+	t.Cleanup(l.Close)
+	return l
+}
+
+func (l *liar) tell(lie func(request *http.Request, status int, body []byte) (int, []byte)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lie = lie
+}
+
+// FAULTS J06: whatever waits for a key, the key that comes opens all of it: a large file whose
+// first key was lost is more than one Update of the key store takes.
+func TestAFileWaitsForItsKey(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	p.onDown(func(message []byte) [][]byte {
+		if bytes.Contains(message, []byte(`"kind":"senderkey"`)) {
+			return nil
+		}
+		return [][]byte{message}
+	})
+	data := bytes.Repeat([]byte("0123456789abcdef"), 210*content.ChunkSize/16) // as payloads, 9 MB
+	_, err := alice.Send(t.Context(), client.Draft{File: &client.File{Name: "large", MIMEType: "x/y", Data: data}})
+	require.NoError(t, err)
+	bob.poll(t)
+	require.Empty(t, bob.messages())
+	p.onDown(nil)
+	require.Eventually(t, func() bool {
+		alice.poll(t)
+		bob.poll(t)
+		return len(bob.messages()) == 1
+	}, sessionPatience, 20*time.Millisecond)
+	require.Empty(t, bob.failures())
+	require.True(t, bytes.Equal(data, bob.messages()[0].Files[0].Data))
+}
+
+// The relay says within a draft that its keys are over: what it stored before is not sent
+// again, and what follows is sent once (STATE, "Message During Rekey").
+func TestKeysEndWithinADraft(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	say(t, bob, "before")
+	for _, id := range []string{"", "named"} {
+		sent := 0
+		p.onUp(func(message []byte) (bool, []byte) {
+			id, kind := envelopeOf(message)
+			if kind != "message" {
+				return true, nil
+			}
+			if sent++; sent == 2 {
+				return false, nackOf(id, wire.MLSRetired)
+			}
+			return true, nil
+		})
+		file := &client.File{Name: "a", MIMEType: "x/y", Data: make([]byte, 6*content.ChunkSize)}
+		done, err := bob.Send(t.Context(), client.Draft{ID: id, Text: "with " + id, File: file})
+		require.NoError(t, err)
+		require.Len(t, done.IDs, 7)
+		p.onUp(nil)
+		pending, err := bob.Pending()
+		require.NoError(t, err)
+		require.Empty(t, pending)
+		bob.poll(t)
+		say(t, bob, "after "+id)
+	}
+	alice.poll(t)
+	require.Equal(t, []string{"before", "with ", "", "after ", "with named", "", "after named"}, alice.texts())
+	require.Empty(t, alice.failures())
+	require.Empty(t, bob.failures())
+}
+
+// A key for somebody that the relay refuses is asked for by who lacks it. The message, which is
+// stored, is not reported as refused: its writer would write it again.
+func TestARefusedKeyIsAskedFor(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	p.onUp(func(message []byte) (bool, []byte) {
+		if id, kind := envelopeOf(message); kind == "senderkey" {
+			return false, nackOf(id, wire.InvalidEnvelope)
+		}
+		return true, nil
+	})
+	say(t, bob, "once")
+	p.onUp(nil)
+	require.Eventually(t, func() bool {
+		alice.poll(t)
+		bob.poll(t)
+		return len(alice.texts()) > 0
+	}, sessionPatience, 20*time.Millisecond)
+	require.Equal(t, []string{"once"}, alice.texts())
+	require.Empty(t, alice.failures())
+	require.Empty(t, bob.failures())
+}
+
+// A participant's device never changes. A relay that shows another one of somebody who is known
+// puts its own keys in the place of theirs.
+func TestAParticipantKeepsItsDevice(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	l := newLiar(t, p.URL)
+	dir := filepath.Join(t.TempDir(), "device")
+	robot := w.agentAt(t, l.URL, dir, client.DeviceOptions{})
+	mallory := w.device(t, client.KindAgent)
+	room := w.room(t, client.NewRoom{}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	say(t, alice, "it is me")
+	bob.poll(t)
+	require.Equal(t, []string{"it is me"}, bob.texts())
+	elsewhere, err := w.admin.Room(t.Context(), w.room(t, client.NewRoom{}, mallory))
+	require.NoError(t, err)
+	other := elsewhere.Participants[slices.IndexFunc(elsewhere.Participants, func(p client.Participant) bool { return p.DeviceID == mallory.ID() })]
+	l.tell(func(request *http.Request, status int, body []byte) (int, []byte) {
+		if request.URL.Path != "/v1/rooms/"+room || request.Method != http.MethodGet {
+			return status, body
+		}
+		var answer struct {
+			client.Room
+
+			Participants []map[string]any `json:"participants"`
+		}
+		require.NoError(t, json.Unmarshal(body, &answer))
+		for _, m := range answer.Participants {
+			if m["participant_id"] == alice.Participant() {
+				m["device_id"], m["identity_key"] = mallory.ID(), other.IdentityKey
+				m["agreement_key"], m["agreement_signature"] = other.AgreementKey, other.AgreementSignature
+			}
+		}
+		text, err := json.Marshal(answer)
+		require.NoError(t, err)
+		return status, text
+	})
+	for range 2 {
+		again, err := robot.OpenSession(t.Context(), room)
+		require.NoError(t, err)
+		_, err = again.Send(t.Context(), client.Draft{Text: "a secret"})
+		require.ErrorIs(t, err, client.ErrKeysChanged)
+		_, err = again.Send(t.Context(), client.Draft{Text: "a secret", To: alice.Participant()})
+		require.ErrorIs(t, err, client.ErrKeysChanged)
+		require.NoError(t, robot.Close())
+		robot, err = client.OpenDevice(dir, client.DeviceOptions{})
+		require.NoError(t, err)
+	}
+	l.tell(nil)
+	say(t, open(t, robot, room), "not to her")
+	require.NoError(t, robot.Close())
+}
+
+// rows of a relay that sends events as it likes.
+func lowEvent(room, id, at string) []byte {
+	text, _ := json.Marshal(map[string]any{
+		"type": "room.event", "stream_id": at, "replay": true,
+		"event_id": id, "event": "prekeys_low", "room_id": room, "version": 1, "remaining": 3,
+	})
+	return text
+}
+
+// FAULTS J07: ids of messages are not forgotten for those of events and of rows that are none.
+// A private message has no key that is used up, so that its id is all there is against a repeat.
+func TestEventsDoNotMakeMessagesNew(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	_, err := alice.Send(t.Context(), client.Draft{Text: "pay once", To: bob.Participant()})
+	require.NoError(t, err)
+	var kept []byte
+	p.onDown(func(message []byte) [][]byte {
+		if bytes.Contains(message, []byte(`"deliver"`)) {
+			kept = bytes.Clone(message)
+		}
+		return [][]byte{message}
+	})
+	bob.poll(t)
+	require.Equal(t, []string{"pay once"}, bob.texts())
+	var row map[string]any
+	require.NoError(t, json.Unmarshal(kept, &row))
+	at, _ := row["stream_id"].(string)
+	ms, _, _ := strings.Cut(at, "-")
+	flooded := false
+	p.onDown(func(message []byte) (all [][]byte) {
+		if flooded || !bytes.Contains(message, []byte(`"resume_complete"`)) {
+			return [][]byte{message}
+		}
+		flooded = true
+		for n := range keystore.MaxSeen + 10 {
+			all = append(all, lowEvent(room, fmt.Sprintf("018f6b1e-7f2a-7c3d-9a10-%012x", n), fmt.Sprintf("%s-%d", ms, 1000+n)))
+		}
+		row["stream_id"] = ms + "-99999"
+		again, _ := json.Marshal(row)
+		return append(all, again, []byte(`{"type":"resume_complete","replayed":20011,"more":false,"last_id":"`+ms+`-99999"}`))
+	})
+	bob.listen(t) // a poll takes no more than it asked for
+	require.True(t, flooded)
+	require.Equal(t, []string{"pay once"}, bob.texts())
+}
+
+// What the relay refuses of what is due, such as a reset of a direct room, ends neither Listen nor
+// what waits to be sent.
+func TestARefusedRepairEndsNothing(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	l := newLiar(t, w.relay.URL())
+	robot := w.agentAt(t, l.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{Kind: "direct"}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	say(t, alice, "hello")
+	bob.poll(t)
+	require.NoError(t, robot.Store().Update(func(tx *keystore.Tx) error {
+		return tx.Put(keystore.Sessions, "ratchet/"+room, []byte("damaged"))
+	}))
+	var refused atomic.Int64
+	l.tell(func(request *http.Request, status int, body []byte) (int, []byte) {
+		if strings.HasSuffix(request.URL.Path, "/reset") {
+			refused.Add(1)
+			return http.StatusConflict, []byte(`{"error":"room_archived","detail":"no"}`)
+		}
+		return status, body
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- bob.Listen(ctx, bob.take) }()
+	require.Eventually(t, func() bool { return refused.Load() > 0 }, sessionPatience, time.Millisecond)
+	select {
+	case err := <-ended:
+		t.Fatalf("Listen ended: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	cancel()
+	require.NoError(t, <-ended)
+	require.LessOrEqual(t, refused.Load(), int64(2))
+	bob.poll(t)
+	_, err := bob.Send(t.Context(), client.Draft{Text: "x"})
+	require.Error(t, err)
+}
+
+// A device that is closed ends what its sessions do.
+func TestAClosedDeviceEndsListen(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	s := open(t, robot, w.room(t, client.NewRoom{}, robot))
+	var once sync.Once
+	caughtUp, ended := make(chan struct{}), make(chan error, 1)
+	options := client.ListenOptions{CaughtUp: func() { once.Do(func() { close(caughtUp) }) }}
+	go func() { ended <- s.ListenWith(t.Context(), options, s.take) }()
+	<-caughtUp
+	require.NoError(t, robot.Close())
+	p.cut()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, keystore.ErrClosed)
+	case <-time.After(sessionPatience):
+		t.Fatal("it goes on")
+	}
+}
+
+// An id of one draft is never that of a part of another one.
+func TestIDsOfDraftsAreApart(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	robot := w.device(t, client.KindAgent)
+	room := w.room(t, client.NewRoom{}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	file := &client.File{Name: "a", MIMEType: "x/y", Data: []byte("small")}
+	_, err := alice.Send(t.Context(), client.Draft{ID: "job", Text: "one", File: file})
+	require.NoError(t, err)
+	sent, err := alice.Send(t.Context(), client.Draft{ID: "job.1", Text: "two"})
+	require.NoError(t, err)
+	require.False(t, sent.Already)
+	bob.poll(t)
+	require.Equal(t, []string{"one", "", "two"}, bob.texts())
+}
+
+// begun is a file without its last chunk.
+func begun(t *testing.T, data []byte) (file, last []*content.Chunk) {
+	t.Helper()
+	parts, err := content.Split(&content.File{Name: "a", MIMEType: "x/y", Data: data})
+	require.NoError(t, err)
+	for _, part := range parts {
+		c, ok := part.(*content.Chunk)
+		require.True(t, ok)
+		file = append(file, c)
+	}
+	return file[:len(file)-1], file[len(file)-1:]
+}
+
+// Files that never come whole, of however many senders in however many rooms, leave room for
+// everything else, and those of who sends less stay.
+func TestFilesThatNeverComeWhole(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	robot := w.device(t, client.KindAgent)
+	room, other := w.room(t, client.NewRoom{}, robot), w.room(t, client.NewRoom{}, robot)
+	alice, bob, elsewhere := open(t, w.admin, room), open(t, robot, room), open(t, robot, other)
+	data := make([]byte, client.MaxFile)
+	small, last := begun(t, data[:10*content.ChunkSize])
+	require.NoError(t, bob.Chunks(alice.Participant(), small...))
+	for n := range 15 {
+		s := bob
+		if n%2 == 0 {
+			s = elsewhere
+		}
+		file, _ := begun(t, data)
+		from := fmt.Sprintf("018f6b1e-7f2a-7c3d-9a10-%012x", n/4)
+		for part := range slices.Chunk(file, 100) {
+			require.NoError(t, s.Chunks(from, part...))
+		}
+	}
+	bytes, kept := 0, 0
+	require.NoError(t, robot.Store().View(func(tx *keystore.Tx) error {
+		for key, value := range tx.All(keystore.Messages, "") {
+			bytes += len(value)
+			if strings.Contains(key, "chunk/"+alice.Participant()) {
+				kept++
+			}
+		}
+		return nil
+	}))
+	require.Less(t, bytes, client.MaxArrivingBytes+1<<20)
+	require.Greater(t, bytes, client.MaxArrivingBytes-client.MaxFile*3/2)
+	require.Equal(t, len(small), kept)
+	require.NoError(t, bob.Chunks(alice.Participant(), last...))
+	say(t, alice, "still here")
+	for _, s := range []*talker{bob, elsewhere} {
+		s.poll(t)
+		require.NotEmpty(t, s.failures(), "what is given up is told")
+		require.ErrorIs(t, s.failures()[0].Err, content.ErrFile)
+	}
+	require.Equal(t, []string{"still here"}, bob.texts())
+}
