@@ -55,17 +55,22 @@ setup-test:
 	@scripts/setup.sh postgres cc
 	@$(MAKE) -s $(NATS_STAMP)
 
-# Tests mostly wait, for a disk, an election or a deadline: of each package, more run at
-# once than there are processors. The packages that take longest begin first.
-FIRST := ./internal/e2e ./cmd/relaybench ./inbox ./store/postgres
+# Packages that share memory between goroutines, whose tests run under the race detector, those
+# that take longest first. The rest are functions of their arguments, or drive other processes;
+# test-long has them all under it.
+CONCURRENT := ./internal/e2e ./inbox ./store/... ./api ./client ./client/keystore ./cmd/peer ./cluster ./outbox ./relay/...
 
-## test: all tests with the race detector, after a short fuzz of each target
+# Tests mostly wait, for a disk, an election or a deadline: of each package, more run at once
+# than there are processors.
+TESTFLAGS := -shuffle=on -parallel 4 -timeout 25m
+
+## test: all tests, with the race detector where goroutines share memory
 .PHONY: test
 test: setup-test
-	@scripts/fuzz.sh 1
-	go test -race -shuffle=on -parallel 4 -timeout 25m $(FIRST) ./...
+	go test -race $(TESTFLAGS) $(CONCURRENT)
+	go test $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CONCURRENT))")
 
-## test-long: the tests with many more rounds of random work, which takes far longer
+## test-long: all tests with the race detector, and many more rounds of random work
 .PHONY: test-long
 test-long: setup-test
 	PEERRELAY_LONG_TESTS=1 go test -race -shuffle=on -timeout 120m ./...
@@ -76,7 +81,7 @@ PKG ?= ./...
 race: setup-test
 	go test -race -shuffle=on -count=10 -timeout 60m $(PKG)
 
-## fuzz: fuzz each target for five minutes (FUZZTIME=300)
+## fuzz: fuzz each target for five minutes (FUZZTIME=300); make test runs what was found before
 FUZZTIME ?= 300
 .PHONY: fuzz
 fuzz:
