@@ -41,7 +41,7 @@ func (k *keeper) close() {
 	}
 }
 
-// copies is how many files of one name are kept.
+// copies is how many files of one name are numbered.
 const copies = 1000
 
 // file saves a file under its own name, or one like it where that is taken, and never over
@@ -56,8 +56,11 @@ func (k *keeper) file(f *client.File) (path string, err error) {
 	defer func() { _ = k.root.Remove(part) }()
 	extension := filepath.Ext(name)
 	stem := strings.TrimSuffix(name, extension)
-	for i := 1; i <= copies; i++ {
-		if i > 1 {
+	for i := 1; i <= copies+1; i++ {
+		switch {
+		case i > copies: // no sender of files keeps the others' from being saved
+			name = stem + " " + rand.Text() + extension
+		case i > 1:
 			name = fmt.Sprintf("%s (%d)%s", stem, i, extension)
 		}
 		err := k.root.Link(part, name)

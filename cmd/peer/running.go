@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,38 +41,54 @@ type opening struct {
 	err     error
 }
 
-// session is the one session of a room.
+// session is the one session of a room. Where a command that was opening it is killed, the next
+// one opens it.
 func (r *running) session(ctx context.Context, room string) (*client.Session, error) {
+	for {
+		o, mine := r.opening(room)
+		if mine {
+			r.open(ctx, room, o)
+			return o.session, o.err
+		}
+		select {
+		case <-o.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if !errors.Is(o.err, context.Canceled) || ctx.Err() != nil {
+			return o.session, o.err
+		}
+	}
+}
+
+// opening is what there is of a room's session, or a new one, which is the caller's to open.
+func (r *running) opening(room string) (o *opening, mine bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	o, begun := r.rooms[room]
 	if !begun {
 		o = &opening{done: make(chan struct{})}
 		r.rooms[room] = o
 	}
-	r.mu.Unlock()
-	if begun {
-		select {
-		case <-o.done:
-			return o.session, o.err
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+	return o, !begun
+}
+
+func (r *running) open(ctx context.Context, room string, o *opening) {
+	defer close(o.done)
 	o.session, o.err = r.device.OpenSession(ctx, room)
 	if o.err != nil { // the next one tries again
 		r.mu.Lock()
+		defer r.mu.Unlock()
 		delete(r.rooms, room)
-		r.mu.Unlock()
 	}
-	close(o.done)
-	return o.session, o.err
 }
 
 // close ends the sessions.
 func (r *running) close() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, o := range r.rooms {
+	all := slices.Collect(maps.Values(r.rooms))
+	r.mu.Unlock()
+	for _, o := range all {
 		<-o.done
 		if o.session != nil {
 			_ = o.session.Close()

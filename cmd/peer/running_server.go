@@ -148,6 +148,7 @@ func (h *host) enter(g *guest) (leave func()) {
 	defer h.mu.Unlock()
 	h.guests[g.id] = g
 	return func() {
+		g.end()
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.guests, g.id)
@@ -194,6 +195,7 @@ type guest struct {
 	mu     sync.Mutex // guards the following fields
 	out    *json.Encoder
 	writer *http.ResponseController
+	ended  bool // nothing may be written any more
 }
 
 func newGuest(w http.ResponseWriter, cancel context.CancelFunc) *guest {
@@ -202,10 +204,21 @@ func newGuest(w http.ResponseWriter, cancel context.CancelFunc) *guest {
 	return g
 }
 
+// end comes before the server takes the answer back: a command may have left something that
+// reads its input, and would ask for it.
+func (g *guest) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+}
+
 // report tells the caller something, at once.
 func (g *guest) report(r report) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.ended {
+		return io.ErrClosedPipe
+	}
 	return errors.Join(g.out.Encode(r), g.writer.Flush())
 }
 
