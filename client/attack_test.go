@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -404,4 +405,110 @@ func TestFilesThatNeverComeWhole(t *testing.T) {
 		require.ErrorIs(t, s.failures()[0].Err, content.ErrFile)
 	}
 	require.Equal(t, []string{"still here"}, bob.texts())
+}
+
+// A member that sends messages whose key nobody has takes the place of its own, not of others'.
+func TestWhatWaitsForKeysOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	robot := w.device(t, client.KindAgent)
+	bob := open(t, robot, w.room(t, client.NewRoom{}, robot))
+	const few, flood = "018f6b1e-7f2a-7c3d-9a10-000000000001", "018f6b1e-7f2a-7c3d-9a10-000000000002"
+	require.NoError(t, bob.KeepPending(few, 3))
+	require.NoError(t, bob.KeepPending(flood, client.MaxPending+20))
+	for from, want := range map[string]int{few: 3, flood: client.MaxPending - 3} {
+		n, err := bob.PendingOf(from)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+	require.NoError(t, robot.Store().View(func(tx *keystore.Tx) error {
+		failures := 0
+		for range tx.All(keystore.Messages, bob.Room()+"/item/") {
+			failures++
+		}
+		require.Equal(t, 23, failures, "what is given up is told")
+		return nil
+	}))
+}
+
+// A relay that is always too busy for what waits keeps nobody from reading.
+func TestARelayThatIsAlwaysTooBusy(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	say(t, bob, "before")
+	p.onUp(func(message []byte) (bool, []byte) {
+		if id, kind := envelopeOf(message); kind == "message" {
+			return false, nackOf(id, wire.RateLimited)
+		}
+		return true, nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_, err := bob.Send(ctx, client.Draft{Text: "late", ID: "late"})
+	require.ErrorIs(t, err, client.ErrNoVerdict)
+	say(t, alice, "read this")
+	frames := p.frames.Load()
+	_, err = bob.Poll(t.Context(), 0, bob.take)
+	require.ErrorIs(t, err, client.ErrNoVerdict)
+	require.ErrorIs(t, err, &wire.Error{Code: wire.RateLimited})
+	require.Less(t, p.frames.Load()-frames, int64(20))
+	require.Equal(t, []string{"read this"}, bob.texts())
+	p.onUp(nil)
+	bob.poll(t)
+	alice.poll(t)
+	require.Equal(t, []string{"before", "late"}, alice.texts())
+}
+
+// Sends that are given up at any point, over connections that are cut at any point, beside a
+// Listen: each message is shown once at most, those that were reported as sent are, and the
+// session goes on.
+func TestGivenUpAtAnyPoint(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{}, robot)
+	alice, bob := open(t, w.admin, room), open(t, robot, room)
+	bob.listen(t)
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	var sent []string
+	for n := range 4 {
+		wait.Go(func() {
+			for m := range 12 {
+				text := fmt.Sprintf("%d.%d", n, m)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(60))*time.Millisecond)
+				_, err := bob.Send(ctx, client.Draft{Text: text})
+				cancel()
+				if err == nil {
+					mu.Lock()
+					sent = append(sent, text)
+					mu.Unlock()
+				}
+				if m%4 == n {
+					p.cut()
+				}
+			}
+		})
+	}
+	wait.Wait()
+	require.Eventually(t, func() bool {
+		_, err := bob.Send(t.Context(), client.Draft{Text: "last", ID: "last"})
+		pending, pendingErr := bob.Pending()
+		return err == nil && pendingErr == nil && len(pending) == 0
+	}, sessionPatience, 100*time.Millisecond)
+	require.Eventually(t, func() bool {
+		alice.poll(t)
+		return slices.Contains(alice.texts(), "last")
+	}, sessionPatience, 50*time.Millisecond)
+	got := alice.texts()
+	slices.Sort(got)
+	require.Equal(t, slices.Compact(slices.Clone(got)), got, "each once")
+	require.Subset(t, got, sent)
+	require.Empty(t, alice.failures())
+	require.Empty(t, bob.failures())
 }

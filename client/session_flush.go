@@ -21,7 +21,12 @@ type flush struct {
 	left    map[string]bool // of own: written to a connection, and looked at for all that is known
 	refused error           // the first refusal of own that stands
 	again   bool            // the drafts of own may be sealed anew
+	limited int             // batches in a row that the relay was too busy for
 }
+
+// maxLimited is how often in a row, a second apart, what the relay is too busy for is sent before
+// it is left to a later flush: whoever polls does not wait for such a relay for ever.
+const maxLimited = 10
 
 func (s *Session) newFlush(own []encryption.Sealed) *flush {
 	f := &flush{session: s, own: make(map[string]bool), queued: make(map[string]bool), left: make(map[string]bool)}
@@ -118,7 +123,11 @@ func (f *flush) send(ctx context.Context, conn *Conn, batch []waiting) error {
 		err = nil // settled
 	}
 	if err = errors.Join(err, settleErr); err != nil || !limited {
+		f.limited = 0
 		return err
+	}
+	if f.limited++; f.limited >= maxLimited {
+		return noVerdict(&wire.Error{Code: wire.RateLimited})
 	}
 	return f.session.sleep(ctx, resendPause)
 }

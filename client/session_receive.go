@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/crypto/blake2b"
@@ -314,6 +316,7 @@ func (s *Session) event(tx *keystore.Tx, room *encryption.Room, frame *wire.Serv
 type arrived struct {
 	StreamID string `json:"stream_id"`
 	Envelope []byte `json:"envelope"`
+	From     string `json:"from,omitempty"` // who signed it, where it is kept
 }
 
 // envelope opens an envelope that was not seen yet.
@@ -405,32 +408,44 @@ func (s *Session) fail(tx *keystore.Tx, a *arrived, claims *signed.Claims, cause
 	return saveItem(tx, s.id, &savedItem{Failure: newFailure(claims.ID, claims.From, a.StreamID, cause)})
 }
 
-// savePending keeps an authentic envelope whose key is asked for. The oldest ones give way.
+// savePending keeps an authentic envelope whose key is asked for. Where there are too many, the
+// oldest one gives way of the sender that has most of them: nobody's take the place of all others.
 func (s *Session) savePending(tx *keystore.Tx, a *arrived, claims *signed.Claims) error {
 	if _, err := tx.MarkSeen(s.id, seenID(claims)); err != nil {
 		return err
 	}
-	var keys []string
-	var oldest arrived
+	a.From = claims.From
+	var waits []pending
+	many := make(map[string]int)
 	for key, text := range tx.All(keystore.Messages, s.id+pendingPart) {
-		if len(keys) == 0 {
-			if err := stored(text, &oldest); err != nil {
-				return err
-			}
-		}
-		keys = append(keys, key)
-	}
-	if len(keys) >= maxPending {
-		if err := tx.Delete(keystore.Messages, keys[0]); err != nil {
+		p := pending{key: key}
+		if err := stored(text, &p.arrived); err != nil {
 			return err
 		}
-		lost, _ := signed.Claimed(oldest.Envelope)
-		failure := newFailure(lost.ID, lost.From, oldest.StreamID, fmt.Errorf("%w: too many wait for a key", encryption.ErrLost))
-		if err := saveItem(tx, s.id, &savedItem{Failure: failure}); err != nil {
+		waits = append(waits, p)
+		many[p.From]++
+	}
+	if len(waits) >= maxPending {
+		most := slices.Max(slices.Collect(maps.Values(many)))
+		at := slices.IndexFunc(waits, func(p pending) bool { return many[p.From] == most })
+		if err := s.giveUpPending(tx, &waits[at]); err != nil {
 			return err
 		}
 	}
 	return put(tx, s.id, pendingPart, a)
+}
+
+// pending is an envelope that waits for its key.
+type pending struct {
+	arrived
+
+	key string
+}
+
+func (s *Session) giveUpPending(tx *keystore.Tx, p *pending) error {
+	lost, _ := signed.Claimed(p.Envelope)
+	failure := newFailure(lost.ID, p.From, p.StreamID, fmt.Errorf("%w: too many wait for a key", encryption.ErrLost))
+	return errors.Join(tx.Delete(keystore.Messages, p.key), saveItem(tx, s.id, &savedItem{Failure: failure}))
 }
 
 // retryKey is where it is stored that the envelopes which wait for a key are to be tried again,
