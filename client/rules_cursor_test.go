@@ -132,7 +132,7 @@ func TestTheCursorOfASessionIsThatOfTheLastRow(t *testing.T) {
 		}
 		return append(rows, fmt.Appendf(nil, `{"type":"resume_complete","replayed":%d%s}`, to-from+1, more))
 	}
-	steps = append(steps, rest(8, 107, `,"more":true`), rest(108, 207, `,"more":true`), rest(208, 257, ""))
+	steps = append(steps, rest(8, 107, `,"more":true`), rest(108, 207, `,"more":true`), rest(208, 257, ""), rest(258, 258, ""), rest(259, 258, ""))
 	asked := 0
 	resumes := o.inboxOf(func(string) [][]byte {
 		asked++
@@ -150,14 +150,14 @@ func TestTheCursorOfASessionIsThatOfTheLastRow(t *testing.T) {
 		require.Error(t, <-ended)
 		cancel()
 	}
-	for _, rows := range []int{100, 100, 50} {
+	for _, rows := range []int{100, 100, 50, 1, 0} {
 		before := len(bob.hints())
 		more, err := bob.Poll(t.Context(), 0, bob.take)
 		require.NoError(t, err)
 		require.Equal(t, rows == 100, more)
 		require.Len(t, bob.hints(), before+rows)
 	}
-	require.Equal(t, []string{"0", "0", "7-7", "7-107", "7-207"}, resumes())
-	require.Len(t, bob.hints(), 257)
+	require.Equal(t, []string{"0", "0", "7-7", "7-107", "7-207", "7-257", "7-258"}, resumes())
+	require.Len(t, bob.hints(), 258)
 	require.True(t, slices.IsSorted(bob.hints()))
 }

@@ -1,8 +1,11 @@
 package client_test
 
 import (
+	"context"
 	"crypto/rand"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -77,4 +80,73 @@ func TestARejectedFileIsNotSentOn(t *testing.T) {
 	o.alice.poll(t)
 	require.Equal(t, []string{"after"}, o.alice.texts())
 	require.Empty(t, o.alice.failures())
+}
+
+// RELAY: an id-less nack rejects the batch. Nothing of it is sent behind one either.
+func TestNothingIsSentBehindANackWithoutID(t *testing.T) {
+	t.Parallel()
+	seen := make(chan string, 4)
+	refused := make(chan struct{})
+	conn := greeted(t, func(p peer) {
+		defer close(seen)
+		p.ws.SetReadLimit(-1)
+		for {
+			_, got, err := p.ws.Read(p.ctx)
+			if err != nil {
+				return
+			}
+			id, _ := client.EnvelopeID(got)
+			seen <- id
+			if id == "m1" {
+				p.send(nack("", wire.InvalidEnvelope), `{"type":"x"}`)
+				<-refused // meanwhile m2 waits for room in the sockets' buffers
+			}
+		}
+	})
+	batch := append(batchOf(1, "m1"), client.Outgoing{Envelope: []byte(`{"id":"m2","ct":"` + strings.Repeat("x", 5<<20) + `"}`)})
+	go func() {
+		_, _ = conn.Receive(t.Context()) // what came behind the nack
+		close(refused)
+	}()
+	verdicts, err := conn.SendAll(t.Context(), append(batch, batchOf(1, "m3")...))
+	require.ErrorIs(t, err, &wire.Error{Code: wire.InvalidEnvelope})
+	require.Error(t, verdictErr(verdicts, "m1"))
+	require.NoError(t, conn.Close())
+	var got []string
+	for id := range seen {
+		got = append(got, id)
+	}
+	require.NotContains(t, got, "m3")
+}
+
+// RELAY "Already queued envelopes remain queued": of a draft that is refused, what had left and
+// has no verdict is kept, since it may be stored.
+func TestWhatHasLeftIsKeptBesideARefusal(t *testing.T) {
+	t.Parallel()
+	o := newOffline(t)
+	bob := open(t, o.robot, o.room)
+	say(t, bob, "before")
+	var left []string
+	o.proxy.onUp(func(message []byte) (bool, []byte) {
+		id, kind := envelopeOf(message)
+		if kind != "message" {
+			return true, nil
+		}
+		if left = append(left, id); len(left) == 1 {
+			return false, nil // what became of it is not known
+		}
+		return false, nackOf(id, wire.InvalidFilePart)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := bob.Send(ctx, client.Draft{Text: "the first part", File: someFile(t, 3)})
+	require.ErrorIs(t, err, &wire.Error{Code: wire.InvalidFilePart})
+	pending, err := bob.Pending()
+	require.NoError(t, err)
+	require.Equal(t, left[:1], pending)
+	o.proxy.onUp(nil)
+	bob.poll(t)
+	o.alice.poll(t)
+	require.Equal(t, []string{"before", "the first part"}, o.alice.texts())
+	require.Empty(t, bob.failures())
 }
