@@ -8,8 +8,11 @@ import (
 	"github.com/peerrelay/peerrelay/e2ee/signed"
 )
 
-// MaxPending is how many envelopes of a room wait for their keys.
-const MaxPending = maxPending
+// Bounds of envelopes that wait for their keys.
+const (
+	MaxPending      = maxPending
+	MaxPendingBytes = maxPendingBytes
+)
 
 // MaxArrivingBytes bounds the files that have not come whole.
 const MaxArrivingBytes = maxArrivingBytes
@@ -30,31 +33,30 @@ func (s *Session) Chunks(from string, chunks ...*content.Chunk) error {
 	})
 }
 
-// KeepPending has n envelopes of somebody come whose key is missing.
-func (s *Session) KeepPending(from string, n int) error {
-	return s.store.Update(func(tx *keystore.Tx) error {
-		for i := range n {
-			if err := s.savePending(tx, &arrived{}, &signed.Claims{From: from, ID: fmt.Sprint(i)}); err != nil {
-				return err
-			}
+// KeepPending has n envelopes of so many bytes come of somebody, whose key is missing.
+func (s *Session) KeepPending(from string, n, size int) error {
+	for i := range n {
+		err := s.store.Update(func(tx *keystore.Tx) error {
+			return s.savePending(tx, &arrived{Envelope: make([]byte, size)}, &signed.Claims{From: from, ID: fmt.Sprint(i)})
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
-// PendingOf counts them.
-func (s *Session) PendingOf(from string) (n int, err error) {
+// PendingOf counts them, and their bytes.
+func (s *Session) PendingOf(from string) (n, bytes int, err error) {
 	err = s.store.View(func(tx *keystore.Tx) error {
-		for _, text := range tx.All(keystore.Messages, s.id+pendingPart) {
-			var a arrived
-			if err := stored(text, &a); err != nil {
-				return err
-			}
-			if a.From == from {
+		all, _ := allPending(tx)
+		for _, p := range all {
+			if p.from == from {
 				n++
+				bytes += len(tx.Get(keystore.Messages, p.key))
 			}
 		}
 		return nil
 	})
-	return n, err
+	return n, bytes, err
 }

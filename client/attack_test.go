@@ -407,28 +407,36 @@ func TestFilesThatNeverComeWhole(t *testing.T) {
 	require.Equal(t, []string{"still here"}, bob.texts())
 }
 
-// A member that sends messages whose key nobody has takes the place of its own, not of others'.
+// A member that sends messages whose key nobody has takes the place of its own, not of others',
+// and fills no store, in however many rooms.
 func TestWhatWaitsForKeysOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newTalk(t)
 	robot := w.device(t, client.KindAgent)
 	bob := open(t, robot, w.room(t, client.NewRoom{}, robot))
-	const few, flood = "018f6b1e-7f2a-7c3d-9a10-000000000001", "018f6b1e-7f2a-7c3d-9a10-000000000002"
-	require.NoError(t, bob.KeepPending(few, 3))
-	require.NoError(t, bob.KeepPending(flood, client.MaxPending+20))
+	elsewhere := open(t, robot, w.room(t, client.NewRoom{}, robot))
+	const few, flood, more = "018f6b1e-7f2a-7c3d-9a10-000000000001", "018f6b1e-7f2a-7c3d-9a10-000000000002", "018f6b1e-7f2a-7c3d-9a10-000000000003"
+	require.NoError(t, bob.KeepPending(few, 3, 100))
+	require.NoError(t, bob.KeepPending(flood, client.MaxPending+20, 100))
 	for from, want := range map[string]int{few: 3, flood: client.MaxPending - 3} {
-		n, err := bob.PendingOf(from)
+		n, _, err := bob.PendingOf(from)
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 	}
 	require.NoError(t, robot.Store().View(func(tx *keystore.Tx) error {
-		failures := 0
-		for range tx.All(keystore.Messages, bob.Room()+"/item/") {
-			failures++
-		}
-		require.Equal(t, 23, failures, "what is given up is told")
+		require.Len(t, tx.Keys(keystore.Messages, bob.Room()+"/item/"), 23, "what is given up is told")
 		return nil
 	}))
+	require.NoError(t, elsewhere.KeepPending(more, 100, 4*wire.MaxMessage))
+	_, bytes, err := bob.PendingOf(more)
+	require.NoError(t, err)
+	require.Less(t, bytes, client.MaxPendingBytes)
+	require.Greater(t, bytes, client.MaxPendingBytes/2)
+	for from, want := range map[string]int{few: 3, flood: client.MaxPending - 3} {
+		n, _, err := bob.PendingOf(from)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
 }
 
 // A relay that is always too busy for what waits keeps nobody from reading.

@@ -16,16 +16,16 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-// What came and was not taken yet is in the bucket Messages, under names of which all but
-// files/ begin with the room:
+// What came and was not taken yet is in the bucket Messages, under names that begin with the
+// room, or with what all rooms have one bound of:
 //
 //	ROOM/item/N              what Poll and Listen hand over, in the order of N
-//	ROOM/pending/N           envelopes whose key is being asked for
+//	pending/ROOM/N/SENDER/S  envelopes of S bytes whose key is being asked for
 //	files/ROOM/SENDER/ID     how far a file has come
 //	ROOM/chunk/SENDER/ID/I   a part of it
 const (
 	itemPart    = "/item/"
-	pendingPart = "/pending/"
+	pendingPart = "pending/"
 	filesPart   = "files/"
 	chunkPart   = "/chunk/"
 )
@@ -34,6 +34,9 @@ const (
 	maxPending  = 256                  // envelopes of a room whose key is asked for
 	retryBatch  = 32                   // of them, that are tried again in one Update
 	maxArriving = content.MaxOpenFiles // files of one sender that have not come whole
+	// Bounds of envelopes whose key is asked for, of all senders in all rooms.
+	maxPendingAll   = 4096
+	maxPendingBytes = 24 << 20
 	// Bounds of files that have not come whole, of all senders in all rooms. A file of
 	// content.MaxFile bytes is 11 MiB in chunks; the store has room for 128 MiB.
 	maxArrivingFiles = 256

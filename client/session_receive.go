@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/crypto/blake2b"
 	"golang.org/x/sync/errgroup"
 
@@ -316,7 +319,6 @@ func (s *Session) event(tx *keystore.Tx, room *encryption.Room, frame *wire.Serv
 type arrived struct {
 	StreamID string `json:"stream_id"`
 	Envelope []byte `json:"envelope"`
-	From     string `json:"from,omitempty"` // who signed it, where it is kept
 }
 
 // envelope opens an envelope that was not seen yet.
@@ -409,43 +411,92 @@ func (s *Session) fail(tx *keystore.Tx, a *arrived, claims *signed.Claims, cause
 }
 
 // savePending keeps an authentic envelope whose key is asked for. Where there are too many, the
-// oldest one gives way of the sender that has most of them: nobody's take the place of all others.
+// oldest ones give way of the sender that has most of them: nobody's take the place of all
+// others, or fill the store.
 func (s *Session) savePending(tx *keystore.Tx, a *arrived, claims *signed.Claims) error {
 	if _, err := tx.MarkSeen(s.id, seenID(claims)); err != nil {
 		return err
 	}
-	a.From = claims.From
-	var waits []pending
-	many := make(map[string]int)
-	for key, text := range tx.All(keystore.Messages, s.id+pendingPart) {
-		p := pending{key: key}
-		if err := stored(text, &p.arrived); err != nil {
-			return err
-		}
-		waits = append(waits, p)
-		many[p.From]++
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
 	}
-	if len(waits) >= maxPending {
-		most := slices.Max(slices.Collect(maps.Values(many)))
-		at := slices.IndexFunc(waits, func(p pending) bool { return many[p.From] == most })
-		if err := s.giveUpPending(tx, &waits[at]); err != nil {
-			return err
-		}
+	if err := makeRoomPending(tx, s.id, len(text)); err != nil {
+		return err
 	}
-	return put(tx, s.id, pendingPart, a)
+	n, err := number(tx, s.id)
+	if err != nil {
+		return err
+	}
+	return tx.Put(keystore.Messages, fmt.Sprintf("%s%016x/%s/%d", pendingPrefix(s.id), n, claims.From, len(text)), text)
 }
 
-// pending is an envelope that waits for its key.
+func pendingPrefix(room string) string { return pendingPart + room + "/" }
+
+// pending is what the name says of an envelope that waits for its key.
 type pending struct {
-	arrived
-
-	key string
+	key, room, number, from string
+	size                    int
 }
 
-func (s *Session) giveUpPending(tx *keystore.Tx, p *pending) error {
-	lost, _ := signed.Claimed(p.Envelope)
-	failure := newFailure(lost.ID, p.From, p.StreamID, fmt.Errorf("%w: too many wait for a key", encryption.ErrLost))
-	return errors.Join(tx.Delete(keystore.Messages, p.key), saveItem(tx, s.id, &savedItem{Failure: failure}))
+func allPending(tx *keystore.Tx) (all []pending, bytes int) {
+	for _, key := range tx.Keys(keystore.Messages, pendingPart) {
+		parts := strings.Split(strings.TrimPrefix(key, pendingPart), "/")
+		if len(parts) != 4 {
+			continue
+		}
+		p := pending{key: key, room: parts[0], number: parts[1], from: parts[2]}
+		p.size, _ = strconv.Atoi(parts[3])
+		bytes += p.size
+		all = append(all, p)
+	}
+	return all, bytes
+}
+
+// makeRoomPending makes room for one more, of so many bytes.
+func makeRoomPending(tx *keystore.Tx, room string, more int) error {
+	all, bytes := allPending(tx)
+	for len(all) > 0 {
+		here := slices.DeleteFunc(slices.Clone(all), func(p pending) bool { return p.room != room })
+		var oldest pending
+		switch {
+		case len(here) >= maxPending:
+			oldest = oldestOfMost(here, func(pending) int { return 1 })
+		case len(all) >= maxPendingAll:
+			oldest = oldestOfMost(all, func(pending) int { return 1 })
+		case bytes+more > maxPendingBytes:
+			oldest = oldestOfMost(all, func(p pending) int { return p.size })
+		default:
+			return nil
+		}
+		if err := giveUpPending(tx, &oldest); err != nil {
+			return err
+		}
+		bytes -= oldest.size
+		all = slices.DeleteFunc(all, func(p pending) bool { return p.key == oldest.key })
+	}
+	return nil
+}
+
+// oldestOfMost is the oldest one of the sender that has most.
+func oldestOfMost(all []pending, weigh func(pending) int) pending {
+	many := make(map[string]int)
+	for _, p := range all {
+		many[p.from] += weigh(p)
+	}
+	most := slices.Max(slices.Collect(maps.Values(many)))
+	all = slices.DeleteFunc(slices.Clone(all), func(p pending) bool { return many[p.from] != most })
+	return slices.MinFunc(all, func(a, b pending) int { return strings.Compare(a.number, b.number) })
+}
+
+func giveUpPending(tx *keystore.Tx, p *pending) error {
+	var kept arrived
+	if err := stored(tx.Get(keystore.Messages, p.key), &kept); err != nil {
+		return err
+	}
+	lost, _ := signed.Claimed(kept.Envelope)
+	failure := newFailure(lost.ID, p.from, kept.StreamID, fmt.Errorf("%w: too many wait for a key", encryption.ErrLost))
+	return errors.Join(tx.Delete(keystore.Messages, p.key), saveItem(tx, p.room, &savedItem{Failure: failure}))
 }
 
 // retryKey is where it is stored that the envelopes which wait for a key are to be tried again,
@@ -454,7 +505,7 @@ func (s *Session) retryKey() string { return s.id + "/retry" }
 
 // beginRetry has all of them tried again, from the first one.
 func (s *Session) beginRetry(tx *keystore.Tx) error {
-	return tx.Put(keystore.Rooms, s.retryKey(), []byte(s.id+pendingPart))
+	return tx.Put(keystore.Rooms, s.retryKey(), []byte(pendingPrefix(s.id)))
 }
 
 // retryPending opens the envelopes whose key has come, and fails those whose key will not, where
@@ -478,7 +529,7 @@ func (s *Session) retryPart(tx *keystore.Tx, room *encryption.Room) (more bool, 
 		return false, nil
 	}
 	tried := 0
-	for key, text := range tx.All(keystore.Messages, s.id+pendingPart) {
+	for key, text := range tx.All(keystore.Messages, pendingPrefix(s.id)) {
 		if key <= behind {
 			continue
 		}

@@ -102,6 +102,9 @@ func (tx *Tx) All(bucket Bucket, prefix string) iter.Seq2[string, []byte] {
 	}
 }
 
+// Keys are the keys that begin with prefix, in rising order.
+func (tx *Tx) Keys(bucket Bucket, prefix string) []string { return tx.keys(bucket.public(), prefix) }
+
 // Len is how many keys a bucket has.
 func (tx *Tx) Len(bucket Bucket) int { return len(tx.keys(bucket.public(), "")) }
 
