@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -350,6 +351,9 @@ func (c *changeCommand) change(ctx context.Context, con console, event client.Bo
 		}
 		if c.Revision != 0 && c.Revision != card.Revision {
 			return &wire.Error{Code: wire.Conflict, Detail: fmt.Sprintf("the card has revision %d now: look at it again", card.Revision)}
+		}
+		if on := card.Content; on != nil && content.Option != "" && len(on.Options) > 0 && !slices.Contains(on.Options, content.Option) {
+			return usageError{fmt.Sprintf("the card has no option %q: it has %q", content.Option, on.Options)}
 		}
 		change := client.BoardChange{CardID: card.CardID, Type: event, Revision: card.Revision, Content: content}
 		if event == "approval" {

@@ -71,7 +71,11 @@ func (c *inviteCreateCommand) Run(ctx context.Context, con console) error {
 			said.Token = ""
 		}
 		return c.show(con, said, func(w io.Writer) {
-			fmt.Fprintf(w, "Invite %s is for one device of kind %s, until %s.\n", made.InviteID, made.Kind, moment(made.ExpiresAt))
+			kind := string(made.Kind)
+			if made.Admin {
+				kind += ", which becomes an admin and needs no approval"
+			}
+			fmt.Fprintf(w, "Invite %s is for one device of kind %s, until %s.\n", made.InviteID, kind, moment(made.ExpiresAt))
 			if c.Out != "" {
 				fmt.Fprintf(w, "Its token is in %s.\n", c.Out)
 			} else {

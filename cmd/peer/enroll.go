@@ -106,7 +106,9 @@ func (c *enrollCommand) Run(ctx context.Context, con console) error {
 	defer device.Close()
 	if c.Wait {
 		con.notef("its fingerprint is %s; waiting until an admin approves it", device.Fingerprint())
-		if err := activate(ctx, device, c.Timeout); err != nil {
+		r := newRunning(device)
+		defer r.close()
+		if err := activateServing(ctx, dir, con, r, c.Timeout); err != nil {
 			return err
 		}
 	}
@@ -176,19 +178,36 @@ func (c *activateCommand) Run(ctx context.Context, con console) error {
 	if c.Timeout <= 0 {
 		return usageError{"--timeout is positive"}
 	}
-	return c.as(con, func(d *client.Device) error {
-		wait := time.Duration(0)
+	dir, err := c.dir()
+	if err != nil && con.shared == nil {
+		return err
+	}
+	return c.with(con, func(r *running) error {
+		d := r.device
+		err := error(nil)
 		if c.Wait {
-			wait = c.Timeout
+			err = activateServing(ctx, dir, con, r, c.Timeout)
+		} else {
+			err = activate(ctx, d, 0)
 		}
-		if err := activate(ctx, d, wait); err != nil {
-			return err
+		if err != nil {
+			return c.explain(err)
 		}
 		return c.show(con, describeDevice(d), func(w io.Writer) {
 			fmt.Fprintf(w, "Device %s is active.\n", d.ID())
 			c.next(w, con, "room list")
 		})
 	})
+}
+
+// activateServing waits as activate does. Other commands of the device run meanwhile, above all
+// peer status, which shows the fingerprint that is waited for.
+func activateServing(ctx context.Context, dir string, con console, r *running, wait time.Duration) error {
+	if con.shared == nil {
+		stop := r.serve(ctx, dir, con)
+		defer stop()
+	}
+	return activate(ctx, r.device, wait)
 }
 
 // activate publishes the device's keys, for so long again until it is approved.

@@ -64,7 +64,7 @@ const notAuthentic = "not_authentic"
 // (wire.Codes), "closed" for a connection that the relay ended, "not_a_relay" for an answer
 // that is none of a relay's, "unreachable" where none came, and "failed" for anything else.
 func errorCode(err error) string {
-	if _, wrong := errors.AsType[usageError](err); wrong {
+	if _, wrong := errors.AsType[usageError](err); wrong && !errors.Is(err, client.ErrPassphrase) {
 		return "usage"
 	}
 	for _, known := range errorCodes {

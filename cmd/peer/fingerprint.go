@@ -38,6 +38,13 @@ func (c *fingerprintCommand) Run(con console) error {
 		if errors.Is(err, client.ErrUnknownPeer) {
 			return fmt.Errorf("%w: it is when this device has been in a room with it, or has approved it", err)
 		}
+		if errors.Is(err, client.ErrFingerprint) && errors.Is(err, client.ErrKeysChanged) { // nothing changed: the two differ
+			known, err := d.Peer(c.Device)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("%w of the keys that this device remembers, which is %s", client.ErrFingerprint, known.Fingerprint)
+		}
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/peerrelay/peerrelay/client"
 	"github.com/peerrelay/peerrelay/client/keystore"
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 // home is the flag that names a device.
@@ -101,10 +102,16 @@ func (h home) secret(con console) (keystore.Secret, error) {
 func (h home) askSecret(con console) (keystore.Secret, error) {
 	secret, err := askPassphrase(con)
 	if errors.Is(err, errNoTerminal) {
-		return secret, usageError{client.ErrPassphrase.Error() + ": --passphrase-file FILE or PEER_PASSPHRASE_FILE names a file with it"}
+		return secret, passphraseNeeded{usageError{client.ErrPassphrase.Error() + ": --passphrase-file FILE or PEER_PASSPHRASE_FILE names a file with it"}}
 	}
 	return secret, err
 }
+
+// passphraseNeeded is a command line that lacks a passphrase.
+type passphraseNeeded struct{ usageError }
+
+// Unwrap tells both what it is and what it is about.
+func (e passphraseNeeded) Unwrap() []error { return []error{e.usageError, client.ErrPassphrase} }
 
 // explainOpening adds what to do about a device that does not open.
 func (h home) explainOpening(con console, err error) error {
@@ -142,10 +149,21 @@ func (c deviceCommand) as(con console, do func(d *client.Device) error) error {
 	return c.with(con, func(r *running) error { return c.explain(do(r.device)) })
 }
 
-// explain adds what to do about a refusal.
+// explain adds what to do about a refusal, and what its code means.
 func (h home) explain(err error) error {
 	if errors.Is(err, client.ErrID) {
 		return usageError{err.Error()}
+	}
+	if errors.Is(err, client.ErrReading) {
+		return fmt.Errorf("another command of this device, such as peer listen, reads this room: %w", err)
+	}
+	if closed, ok := errors.AsType[*client.CloseError](err); ok && closed.Code == wire.CloseAuth {
+		return fmt.Errorf("%w: this device is not in the room any more, or was suspended or revoked (peer rooms and peer status say which)", err)
+	}
+	if refused, ok := errors.AsType[*client.NackError](err); ok {
+		if known, ok := wire.Lookup(refused.Reason); ok {
+			return fmt.Errorf("%w. %s", err, known.Text)
+		}
 	}
 	return err
 }

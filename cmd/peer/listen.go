@@ -72,7 +72,7 @@ the room), board (a card changed) or gap (the relay dropped messages before they
 
 Examples:
   peer listen --home alice --room ROOM_ID
-  peer listen --home robot --room ROOM_ID --json --files inbox`
+  peer listen --home robot --room ROOM_ID --json --files received`
 }
 
 // errLate says that a time-out was over.
@@ -135,15 +135,13 @@ func (c *listenCommand) listen(outer context.Context, s *client.Session, p *prin
 
 func (c *listenCommand) enough(p *printer) bool { return c.ExitAfter > 0 && p.printed >= c.ExitAfter }
 
-// told says to people how it goes.
+// told says how it goes.
 func (c *listenCommand) told(con console) client.ListenOptions {
-	if c.JSON {
-		return client.ListenOptions{}
+	options := client.ListenOptions{Lost: func(err error, pause time.Duration) {
+		con.notef("%v; connecting again in %s", err, pause.Round(100*time.Millisecond))
+	}}
+	if !c.JSON {
+		options.CaughtUp = func() { con.notef("listening in room %s; Ctrl-C ends it", c.Room) }
 	}
-	return client.ListenOptions{
-		CaughtUp: func() { con.notef("listening in room %s; Ctrl-C ends it", c.Room) },
-		Lost: func(err error, pause time.Duration) {
-			con.notef("%v; connecting again in %s", err, pause.Round(100*time.Millisecond))
-		},
-	}
+	return options
 }

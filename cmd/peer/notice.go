@@ -20,7 +20,7 @@ type noticeCommands struct {
 type noticeSendCommand struct {
 	roomCommand
 	Text []string      `arg:"" optional:"" help:"The text; without it, or as -, it is read from standard input."`
-	TTL  time.Duration `name:"ttl" default:"10m" help:"How long it is good."`
+	TTL  time.Duration `name:"ttl" default:"10m" help:"How long it is good, at most 24h."`
 }
 
 // Help is kong's long text of the command.

@@ -96,6 +96,9 @@ func (c *relocateCommand) Run(con console) error {
 		warnOfClear(con, c.URL)
 		return c.show(con, map[string]string{"device_id": d.ID(), "relay": c.URL}, func(w io.Writer) {
 			fmt.Fprintf(w, "Device %s asks the relay at %s from now on.\n", d.ID(), c.URL)
+			if con.shared != nil {
+				fmt.Fprint(w, "The peer command that has this device open goes on at the former address: end it, and start it again.\n")
+			}
 			c.next(w, con, "status")
 		})
 	})

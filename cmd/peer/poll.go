@@ -20,7 +20,7 @@ func (*pollCommand) Help() string {
 be printed while more wait. With --json the last line is {"type":"polled","messages":N,"more":BOOL}.
 
 Examples:
-  peer poll --home robot --room ROOM_ID --json --files inbox`
+  peer poll --home robot --room ROOM_ID --json --files received`
 }
 
 // polledLine ends what a poll prints with --json.

@@ -192,12 +192,26 @@ func (*roomRemoveCommand) Help() string {
 func (c *roomRemoveCommand) Run(ctx context.Context, con console) error {
 	return c.as(con, func(d *client.Device) error {
 		if err := d.RemoveMember(ctx, c.Room, c.Participant); err != nil {
-			return err
+			return c.removing(ctx, d, err)
 		}
 		return c.show(con, map[string]string{"room_id": c.Room, "participant_id": c.Participant}, func(w io.Writer) {
 			fmt.Fprintf(w, "Participant %s is in the room no more, and its connections are closed.\n", c.Participant)
 		})
 	})
+}
+
+// removing says what is wrong where the id is a device's, as peer room add takes it.
+func (c *roomRemoveCommand) removing(ctx context.Context, d *client.Device, refused error) error {
+	room, err := d.Room(ctx, c.Room)
+	if err != nil {
+		return refused
+	}
+	for i := range room.Participants {
+		if p := &room.Participants[i]; p.DeviceID == c.Participant {
+			return usageError{fmt.Sprintf("that is the id of a device; in this room it is participant %s", p.ParticipantID)}
+		}
+	}
+	return refused
 }
 
 type roomLeaveCommand struct{ oneRoom }

@@ -46,6 +46,7 @@ const (
 	maxOrder  = 4 << 20 // bytes of an order; systems take no longer command lines
 	maxReport = 32 << 10
 	goodbye   = 10 * time.Second // for guests to end, when the host does
+	grace     = time.Second      // before, to be done: what ends the host may be a guest's work, as when it leaves the room
 )
 
 // errHostEnded says that the process ended in which a command ran.
@@ -90,6 +91,9 @@ func (r *running) serve(ctx context.Context, dir string, con console) (stop func
 		_ = server.Serve(listener) // until stop
 	}()
 	return func() {
+		if ctx.Err() == nil {
+			h.wait(grace)
+		}
 		cancel()
 		patience, done := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 		defer done()
@@ -97,6 +101,18 @@ func (r *running) serve(ctx context.Context, dir string, con console) (stop func
 		_ = server.Close()
 		<-ended
 		remove()
+	}
+}
+
+// wait waits until there are no guests, for so long.
+func (h *host) wait(patience time.Duration) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(firstLook) {
+		h.mu.Lock()
+		guests := len(h.guests)
+		h.mu.Unlock()
+		if guests == 0 {
+			return
+		}
 	}
 }
 

@@ -32,7 +32,10 @@ func secret(con console, file, what string) (string, error) {
 	}
 	token := strings.TrimSpace(string(line))
 	if token == "" {
-		return "", fmt.Errorf("there is no %s in it", what)
+		if file == "" || file == "-" {
+			file = "standard input"
+		}
+		return "", fmt.Errorf("there is no %s in %s", what, file)
 	}
 	return token, nil
 }

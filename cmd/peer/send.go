@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/peerrelay/peerrelay/client"
+	"github.com/peerrelay/peerrelay/client/encryption"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -73,12 +74,28 @@ func (c roomCommand) send(ctx context.Context, con console, s *client.Session, d
 		if errors.Is(err, client.ErrNoVerdict) && !c.JSON {
 			con.notef("the message is kept, and goes out with the next peer command in this room: do not send it again")
 		}
-		return err
+		switch {
+		case !errors.Is(err, encryption.ErrKind):
+			return err
+		case views(s):
+			return &wire.Error{Code: wire.ReadOnly, Detail: "this device is a viewer in the room, and may only read"}
+		}
+		return fmt.Errorf("%w: send a plain message, not a notice, and without --to", err)
 	}
 	id := sent.IDs[len(sent.IDs)-1]
 	return c.show(con, sentLine{ID: id, IDs: sent.IDs, Recipients: sent.Recipients}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s  sent to %s, message %s\n", time.Now().Format(minute), counted(len(sent.Recipients), "participant"), id)
 	})
+}
+
+// views reports whether this device may only read in the room.
+func views(s *client.Session) bool {
+	for _, member := range s.Members() {
+		if member.ParticipantID == s.Participant() {
+			return member.Role == client.RoleViewer
+		}
+	}
+	return false
 }
 
 func counted(n int, what string) string {
@@ -178,14 +195,20 @@ func (c *sendCommand) recipient(s *client.Session) (string, error) {
 	if c.To == "" {
 		return "", nil
 	}
-	if _, ok := wire.ParseUUID([]byte(c.To)); ok {
-		return c.To, nil
-	}
 	var found []string
 	for _, member := range s.Members() {
+		if c.To == member.DeviceID {
+			return "", usageError{fmt.Sprintf("--to: that is the id of a device; in this room it is participant %s", member.ParticipantID)}
+		}
 		if len(c.To) >= tagLength && strings.HasSuffix(member.ParticipantID, c.To) {
 			found = append(found, member.ParticipantID)
 		}
+	}
+	if _, ok := wire.ParseUUID([]byte(c.To)); ok && len(found) == 0 {
+		return c.To, nil // who came meanwhile, perhaps
+	}
+	if len(found) == 1 && found[0] == s.Participant() {
+		return "", usageError{"--to: that is this device itself"}
 	}
 	switch len(found) {
 	case 0:
