@@ -184,13 +184,11 @@ func (c *activateCommand) Run(ctx context.Context, con console) error {
 	}
 	return c.with(con, func(r *running) error {
 		d := r.device
-		err := error(nil)
+		wait := func() error { return activate(ctx, d, 0) }
 		if c.Wait {
-			err = activateServing(ctx, dir, con, r, c.Timeout)
-		} else {
-			err = activate(ctx, d, 0)
+			wait = func() error { return activateServing(ctx, dir, con, r, c.Timeout) }
 		}
-		if err != nil {
+		if err := wait(); err != nil {
 			return c.explain(err)
 		}
 		return c.show(con, describeDevice(d), func(w io.Writer) {

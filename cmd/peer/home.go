@@ -102,16 +102,16 @@ func (h home) secret(con console) (keystore.Secret, error) {
 func (h home) askSecret(con console) (keystore.Secret, error) {
 	secret, err := askPassphrase(con)
 	if errors.Is(err, errNoTerminal) {
-		return secret, passphraseNeeded{usageError{client.ErrPassphrase.Error() + ": --passphrase-file FILE or PEER_PASSPHRASE_FILE names a file with it"}}
+		return secret, neededPassphraseError{usageError{client.ErrPassphrase.Error() + ": --passphrase-file FILE or PEER_PASSPHRASE_FILE names a file with it"}}
 	}
 	return secret, err
 }
 
-// passphraseNeeded is a command line that lacks a passphrase.
-type passphraseNeeded struct{ usageError }
+// neededPassphraseError is a command line that lacks a passphrase.
+type neededPassphraseError struct{ usageError }
 
 // Unwrap tells both what it is and what it is about.
-func (e passphraseNeeded) Unwrap() []error { return []error{e.usageError, client.ErrPassphrase} }
+func (e neededPassphraseError) Unwrap() []error { return []error{e.usageError, client.ErrPassphrase} }
 
 // explainOpening adds what to do about a device that does not open.
 func (h home) explainOpening(con console, err error) error {

@@ -208,7 +208,7 @@ func (c *roomRemoveCommand) removing(ctx context.Context, d *client.Device, refu
 	}
 	for i := range room.Participants {
 		if p := &room.Participants[i]; p.DeviceID == c.Participant {
-			return usageError{fmt.Sprintf("that is the id of a device; in this room it is participant %s", p.ParticipantID)}
+			return usageError{"that is the id of a device; in this room it is participant " + p.ParticipantID}
 		}
 	}
 	return refused

@@ -198,7 +198,7 @@ func (c *sendCommand) recipient(s *client.Session) (string, error) {
 	var found []string
 	for _, member := range s.Members() {
 		if c.To == member.DeviceID {
-			return "", usageError{fmt.Sprintf("--to: that is the id of a device; in this room it is participant %s", member.ParticipantID)}
+			return "", usageError{"--to: that is the id of a device; in this room it is participant " + member.ParticipantID}
 		}
 		if len(c.To) >= tagLength && strings.HasSuffix(member.ParticipantID, c.To) {
 			found = append(found, member.ParticipantID)
