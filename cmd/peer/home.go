@@ -120,6 +120,8 @@ func (h home) explainOpening(con console, err error) error {
 		return fmt.Errorf("%w: enroll one with %s enroll%s", err, con.program, h.flag())
 	case errors.Is(err, keystore.ErrInUse):
 		return fmt.Errorf("another peer has this device open; it is free when that one ends: %w", err)
+	case errors.Is(err, keystore.ErrWrongSecret):
+		return fmt.Errorf("%w: the passphrase, or the key file, is another one", err)
 	case errors.Is(err, keystore.ErrDamaged):
 		return fmt.Errorf("%w; put a copy of the folder in its place, or enroll anew in another one", err)
 	}
