@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -98,9 +99,7 @@ func TestAnOldRosterIsNotTaken(t *testing.T) {
 		}
 		if lying {
 			clear(answer)
-			for key, value := range old {
-				answer[key] = value
-			}
+			maps.Copy(answer, old)
 			lies++
 		}
 	})

@@ -33,7 +33,7 @@ func TestARevokedDeviceStopsListening(t *testing.T) {
 	}
 	var closed *client.CloseError
 	require.ErrorAs(t, err, &closed)
-	require.EqualValues(t, wire.CloseAuth, closed.Code)
+	require.Equal(t, wire.CloseAuth, closed.Code)
 	require.False(t, client.Retryable(err))
 	require.Empty(t, lost, "there was no other attempt")
 	requests := o.proxy.requests.Load()
