@@ -14,7 +14,7 @@ import (
 
 // hintRow is a row of the inbox 7 that is a Board hint, event n of it.
 func hintRow(n int, replay bool) []byte {
-	return fmt.Appendf(nil, `{"type":"board.update","stream_id":"7-%d","event_id":"01980000-0000-7000-8000-%012d",`+
+	return fmt.Appendf(nil, `{"type":"board.update","stream_id":"9000000000000-%d","event_id":"01980000-0000-7000-8000-%012d",`+
 		`"card_id":"01980000-0000-7000-8000-00000000000c","revision":%d,"replay":%t}`, n, n, n, replay)
 }
 
@@ -94,7 +94,7 @@ func TestALiveRowMovesNoCursorOfASession(t *testing.T) {
 	handled := bob.hints()
 	bob = o.again(t)
 	bob.listen(t)
-	require.Equal(t, "7-50", resumes()[1])
+	require.Equal(t, "9000000000000-50", resumes()[1])
 	handled = append(handled, bob.hints()...)
 	slices.Sort(handled)
 	var want []uint64
@@ -157,7 +157,7 @@ func TestTheCursorOfASessionIsThatOfTheLastRow(t *testing.T) {
 		require.Equal(t, rows == 100, more)
 		require.Len(t, bob.hints(), before+rows)
 	}
-	require.Equal(t, []string{"0", "0", "7-7", "7-107", "7-207", "7-257", "7-258"}, resumes())
+	require.Equal(t, []string{"0", "0", "9000000000000-7", "9000000000000-107", "9000000000000-207", "9000000000000-257", "9000000000000-258"}, resumes())
 	require.Len(t, bob.hints(), 258)
 	require.True(t, slices.IsSorted(bob.hints()))
 }

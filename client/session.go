@@ -221,6 +221,7 @@ func (d *Device) newSession(ctx context.Context, room string) (*Session, error) 
 		pace:   rate.NewLimiter(pacePerSecond, paceBurst),
 		former: make(map[string]encryption.Member),
 	}
+	s.login.participant = func() string { return s.self }
 	s.link = newLink(s.login.dial, s.login.retryable, d.clock)
 	s.sending <- struct{}{}
 	s.reading <- struct{}{}
@@ -260,8 +261,9 @@ func (s *Session) Close() error {
 
 // login opens the session's connections.
 type login struct {
-	device *Device
-	room   string
+	device      *Device
+	room        string
+	participant func() string // that the session is of
 
 	mu   sync.Mutex // guards the following field
 	used Credential // of the last connection
@@ -269,6 +271,9 @@ type login struct {
 
 func (l *login) dial(ctx context.Context) (*Conn, error) {
 	credential, err := l.device.roomCredential(ctx, l.room)
+	if self := l.participant(); err == nil && self != "" && credential.ParticipantID != self { // it left, and was added again
+		credential, err = l.device.roomCredentialAfter(ctx, l.room, credential.Token)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +289,7 @@ func (l *login) retryable(err error) bool {
 	if closed, ok := errors.AsType[*CloseError](err); ok && closed.Code == wire.CloseAuth {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.used.Token != "" && time.Until(l.used.ExpiresAt) < expiryMargin
+		return l.used.Token != "" && l.used.ExpiresAt.Sub(l.device.clock.Now()) < expiryMargin
 	}
 	return Retryable(err) && !errors.Is(err, ErrNotAdmitted) && !errors.Is(err, keystore.ErrClosed)
 }

@@ -95,6 +95,7 @@ var failures = []struct { //nolint:gochecknoglobals // a table
 	{"file", content.ErrFile},
 	{"kind", encryption.ErrKind},
 	{"not_activated", encryption.ErrNotActivated},
+	{"not_member", ErrNotMember},
 }
 
 const refusedClass = "refused"

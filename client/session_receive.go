@@ -165,10 +165,10 @@ func taken(err error, what string) error {
 	return nil
 }
 
-// cursor is how far the inbox has been processed: "0" before the first row.
+// cursor is how far the participant's inbox has been processed: "0" before the first row.
 func (s *Session) cursor() (at string, err error) {
 	err = s.store.View(func(tx *keystore.Tx) error {
-		if at = string(tx.Get(keystore.Cursors, s.id)); at == "" {
+		if at = string(tx.Get(keystore.Cursors, s.self)); at == "" {
 			at = "0"
 		}
 		return nil
@@ -207,7 +207,7 @@ func (s *Session) rows(ctx context.Context, batch []row, take func(Item) error) 
 			if !batch[i].moves {
 				continue
 			}
-			if err := tx.Put(keystore.Cursors, s.id, []byte(batch[i].frame.StreamID)); err != nil {
+			if err := tx.Put(keystore.Cursors, s.self, []byte(batch[i].frame.StreamID)); err != nil {
 				return err
 			}
 		}

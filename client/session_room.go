@@ -38,8 +38,40 @@ func (s *Session) lookUp(ctx context.Context) error {
 		if err := s.take(tx, &found); err != nil {
 			return err
 		}
+		if err := s.joinAgain(tx, found.ParticipantID); err != nil {
+			return err
+		}
 		return tx.Put(keystore.Rooms, roomKey(s.id), text)
 	})
+}
+
+// joinAgain fails what waits of a participant that this device was in the room before: it left,
+// and is another one now, with an inbox of its own.
+func (s *Session) joinAgain(tx *keystore.Tx, participant string) error {
+	var before Room
+	if text := tx.Get(keystore.Rooms, roomKey(s.id)); text == nil || json.Unmarshal(text, &before) != nil || before.ParticipantID == participant {
+		return nil
+	}
+	if err := errors.Join(encryption.Forget(tx, before.ParticipantID), tx.Delete(keystore.Cursors, before.ParticipantID)); err != nil {
+		return err
+	}
+	all, err := enqueued(tx, s.id)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if err := tx.Delete(keystore.Outbox, waitingKey(s.id, all[i].Seq)); err != nil {
+			return err
+		}
+		if !all[i].content() {
+			continue
+		}
+		cause := fmt.Errorf("%w any more when it was to be sent", ErrNotMember)
+		if err := saveItem(tx, s.id, &savedItem{Failure: newFailure(all[i].ID, before.ParticipantID, "", cause)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recall takes what is stored of the room where the relay could not answer.

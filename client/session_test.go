@@ -442,3 +442,47 @@ func TestARoomHasOneSession(t *testing.T) {
 	require.NotSame(t, first, fourth)
 	require.NoError(t, fourth.Close())
 }
+
+// A device that left a room and was added again has another inbox: nothing is missing in it, and
+// what it had not sent before is reported.
+func TestADeviceIsAddedAgain(t *testing.T) {
+	t.Parallel()
+	w := newTalk(t)
+	p := newProxy(t, w.relay)
+	robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+	room := w.room(t, client.NewRoom{}, robot)
+	alice := open(t, w.admin, room)
+	bob, err := robot.OpenSession(t.Context(), room)
+	require.NoError(t, err)
+	say(t, alice, "before")
+	first := &talker{Session: bob}
+	first.poll(t)
+	p.onUp(func(message []byte) (bool, []byte) {
+		_, kind := envelopeOf(message)
+		return kind == "", nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = first.Send(ctx, client.Draft{Text: "never sent", ID: "never-sent"})
+	require.ErrorIs(t, err, client.ErrNoVerdict)
+	p.onUp(nil)
+	require.NoError(t, w.admin.RemoveMember(t.Context(), room, first.Participant()))
+	require.NoError(t, bob.Close())
+	_, err = w.admin.AddMember(t.Context(), room, robot.ID(), client.RoleAgent)
+	require.NoError(t, err)
+
+	again := open(t, robot, room)
+	require.NotEqual(t, first.Participant(), again.Participant())
+	say(t, alice, "after")
+	again.poll(t)
+	require.Equal(t, []string{"after"}, again.texts())
+	require.Len(t, again.failures(), 1)
+	require.Equal(t, "never-sent", again.failures()[0].ID)
+	require.ErrorIs(t, again.failures()[0].Err, client.ErrNotMember)
+	for _, item := range again.items {
+		require.Nil(t, item.Gap, "nothing is missing in the new inbox")
+	}
+	say(t, again, "I am back")
+	alice.poll(t)
+	require.Equal(t, []string{"I am back"}, alice.texts())
+}

@@ -98,27 +98,27 @@ func confirm(ctx context.Context, relay Relay, store *keystore.Store, room *Room
 	if confirmed, err := isConfirmed(store, room); err != nil || confirmed {
 		return err
 	}
-	if _, err := store.NoticeRestored(room.ID, newest); err != nil {
+	if _, err := store.NoticeRestored(room.Self.Participant, newest); err != nil {
 		return err
 	}
 	return store.Update(func(tx *keystore.Tx) error {
-		known, err := loadNotes(tx, room.ID)
+		known, err := loadNotes(tx, room.Self.Participant)
 		if err != nil || known.confirmed(tx) {
 			return err
 		}
 		var own senderkey.Outgoing
-		if err := loadBinary(tx, ownStateKey(room.ID), &own); err != nil {
+		if err := loadBinary(tx, ownStateKey(room.Self.Participant), &own); err != nil {
 			return err
 		}
 		own.Confirm(newest)
 		known.Opening, known.Next = tx.Opening(), nil
-		return errors.Join(saveBinary(tx, ownStateKey(room.ID), &own), known.save(tx, room.ID))
+		return errors.Join(saveBinary(tx, ownStateKey(room.Self.Participant), &own), known.save(tx, room.Self.Participant))
 	})
 }
 
 func isConfirmed(store *keystore.Store, room *Room) (confirmed bool, err error) {
 	err = store.View(func(tx *keystore.Tx) error {
-		known, err := loadNotes(tx, room.ID)
+		known, err := loadNotes(tx, room.Self.Participant)
 		confirmed = known.confirmed(tx)
 		return err
 	})
@@ -135,10 +135,10 @@ func drawGeneration(store *keystore.Store, room *Room) (next *nextGeneration, er
 		if err != nil {
 			return err
 		}
-		if err := saveBinary(tx, ownStateKey(room.ID), own); err != nil || usable(tx, room, own) {
+		if err := saveBinary(tx, ownStateKey(room.Self.Participant), own); err != nil || usable(tx, room, own) {
 			return err
 		}
-		known, err := loadNotes(tx, room.ID)
+		known, err := loadNotes(tx, room.Self.Participant)
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func drawGeneration(store *keystore.Store, room *Room) (next *nextGeneration, er
 			}
 		}
 		next = known.Next
-		return known.save(tx, room.ID)
+		return known.save(tx, room.Self.Participant)
 	})
 	return next, err
 }
@@ -158,7 +158,7 @@ func drawGeneration(store *keystore.Store, room *Room) (next *nextGeneration, er
 func beginGeneration(store *keystore.Store, room *Room, next *nextGeneration, gen uint64) (begun bool, err error) {
 	err = store.Update(func(tx *keystore.Tx) error {
 		begun = false
-		known, err := loadNotes(tx, room.ID)
+		known, err := loadNotes(tx, room.Self.Participant)
 		if err != nil {
 			return err
 		}
@@ -172,24 +172,24 @@ func beginGeneration(store *keystore.Store, room *Room, next *nextGeneration, ge
 		}
 		err = own.Begin(bytes.NewReader(next.CK[:]), gen, next.KID, room.roster())
 		if err == nil {
-			err = tx.SetGeneration(room.ID, gen)
+			err = tx.SetGeneration(room.Self.Participant, gen)
 		}
 		switch {
 		case errors.Is(err, senderkey.ErrGeneration), errors.Is(err, keystore.ErrGeneration):
-			return known.save(tx, room.ID)
+			return known.save(tx, room.Self.Participant)
 		case err != nil:
 			return err
 		}
 		begun = true
 		known.applyLeft(own)
-		return errors.Join(saveBinary(tx, ownStateKey(room.ID), own), known.save(tx, room.ID))
+		return errors.Join(saveBinary(tx, ownStateKey(room.Self.Participant), own), known.save(tx, room.Self.Participant))
 	})
 	return begun, err
 }
 
 // usable reports whether the present generation is one to send with.
 func usable(tx *keystore.Tx, room *Room, own *senderkey.Outgoing) bool {
-	gen, ok := tx.Generation(room.ID)
+	gen, ok := tx.Generation(room.Self.Participant)
 	return ok && !own.NeedsRotation() && own.Present().Gen() == gen
 }
 
@@ -213,7 +213,7 @@ func (s *senderKeys) Seal(tx *keystore.Tx, room *Room, draft *Draft) ([]Sealed, 
 	if err != nil {
 		return nil, err
 	}
-	known, err := loadNotes(tx, room.ID)
+	known, err := loadNotes(tx, room.Self.Participant)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (s *senderKeys) Seal(tx *keystore.Tx, room *Room, draft *Draft) ([]Sealed, 
 	if err != nil {
 		return nil, err
 	}
-	return append(sealed, message), saveBinary(tx, ownStateKey(room.ID), own)
+	return append(sealed, message), saveBinary(tx, ownStateKey(room.Self.Participant), own)
 }
 
 // distribute seals the present key for those who lack it.

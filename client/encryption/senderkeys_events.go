@@ -29,11 +29,11 @@ func (s *senderKeys) Event(tx *keystore.Tx, room *Room, event *wire.RoomEvent) e
 // changeOwn changes this participant's own keys, whoever is in the room.
 func changeOwn(tx *keystore.Tx, room *Room, change func(*senderkey.Outgoing)) error {
 	var own senderkey.Outgoing
-	if err := loadBinary(tx, ownStateKey(room.ID), &own); err != nil {
+	if err := loadBinary(tx, ownStateKey(room.Self.Participant), &own); err != nil {
 		return err
 	}
 	change(&own)
-	return saveBinary(tx, ownStateKey(room.ID), &own)
+	return saveBinary(tx, ownStateKey(room.Self.Participant), &own)
 }
 
 // memberLeft: no key is asked of who left, and what they gave is forgotten an hour later, as
@@ -50,18 +50,18 @@ func memberLeft(tx *keystore.Tx, room *Room, participant string, version uint64)
 		return nil
 	}
 	var repair senderkey.Repair
-	if err := loadBinary(tx, keyRepairKey(room.ID), &repair); err != nil {
+	if err := loadBinary(tx, keyRepairKey(room.Self.Participant), &repair); err != nil {
 		return err
 	}
 	repair.Forget(participant)
-	known, err := loadNotes(tx, room.ID)
+	known, err := loadNotes(tx, room.Self.Participant)
 	if err != nil {
 		return err
 	}
 	if !known.addLeft(participant, version) {
-		err = tx.Delete(keystore.SenderKeys, receivedStateKey(room.ID, participant))
+		err = tx.Delete(keystore.SenderKeys, receivedStateKey(room.Self.Participant, participant))
 	}
-	return errors.Join(err, saveBinary(tx, keyRepairKey(room.ID), &repair), known.save(tx, room.ID))
+	return errors.Join(err, saveBinary(tx, keyRepairKey(room.Self.Participant), &repair), known.save(tx, room.Self.Participant))
 }
 
 // Refused ends the generation that the relay says is over: the draft may be sealed under the next.
@@ -83,7 +83,7 @@ func (s *senderKeys) Refused(tx *keystore.Tx, room *Room, sealed *Sealed, code w
 // tried again, and forgets the keys of those who left.
 func (s *senderKeys) Due(tx *keystore.Tx, room *Room, now time.Time) (*Due, error) {
 	var repair senderkey.Repair
-	if err := loadBinary(tx, keyRepairKey(room.ID), &repair); err != nil {
+	if err := loadBinary(tx, keyRepairKey(room.Self.Participant), &repair); err != nil {
 		return nil, err
 	}
 	requests, err := repair.Due(now)
@@ -98,7 +98,7 @@ func (s *senderKeys) Due(tx *keystore.Tx, room *Room, now time.Time) (*Due, erro
 		}
 		due.Send = append(due.Send, sealed...)
 	}
-	known, err := loadNotes(tx, room.ID)
+	known, err := loadNotes(tx, room.Self.Participant)
 	if err != nil {
 		return nil, err
 	}
@@ -115,15 +115,15 @@ func (s *senderKeys) Due(tx *keystore.Tx, room *Room, now time.Time) (*Due, erro
 	if err := known.forgetLeft(tx, room, now, due); err != nil {
 		return nil, err
 	}
-	return due, errors.Join(saveRepair(tx, room, &repair), known.save(tx, room.ID))
+	return due, errors.Join(saveRepair(tx, room, &repair), known.save(tx, room.Self.Participant))
 }
 
 // saveRepair does not begin one where none ever was.
 func saveRepair(tx *keystore.Tx, room *Room, repair *senderkey.Repair) error {
-	if tx.Get(keystore.SenderKeys, keyRepairKey(room.ID)) == nil {
+	if tx.Get(keystore.SenderKeys, keyRepairKey(room.Self.Participant)) == nil {
 		return nil
 	}
-	return saveBinary(tx, keyRepairKey(room.ID), repair)
+	return saveBinary(tx, keyRepairKey(room.Self.Participant), repair)
 }
 
 // until moves Next forward to at.
@@ -147,7 +147,7 @@ func (n *notes) forgetLeft(tx *keystore.Tx, room *Room, now time.Time, due *Due)
 			n.Left[participant] = l
 		case l.Forget <= now.UnixMilli():
 			delete(n.Left, participant)
-			if err := tx.Delete(keystore.SenderKeys, receivedStateKey(room.ID, participant)); err != nil {
+			if err := tx.Delete(keystore.SenderKeys, receivedStateKey(room.Self.Participant, participant)); err != nil {
 				return err
 			}
 			continue

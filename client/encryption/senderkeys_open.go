@@ -49,7 +49,7 @@ func openFromRoom(tx *keystore.Tx, room *Room, from *Member, raw []byte, now tim
 		return nil, lost(err)
 	}
 	var received senderkey.Receivers
-	if err := loadBinary(tx, receivedStateKey(room.ID, m.From), &received); err != nil {
+	if err := loadBinary(tx, receivedStateKey(room.Self.Participant, m.From), &received); err != nil {
 		return nil, err
 	}
 	payload, err := received.Open(message)
@@ -61,7 +61,7 @@ func openFromRoom(tx *keystore.Tx, room *Room, from *Member, raw []byte, now tim
 	}
 	return &Opened{
 		Kind: m.Kind, Payload: payload, Gen: m.Gen, TS: m.TS, ExpiresAt: m.ExpiresAt, File: m.File,
-	}, saveBinary(tx, receivedStateKey(room.ID, m.From), &received)
+	}, saveBinary(tx, receivedStateKey(room.Self.Participant, m.From), &received)
 }
 
 // roomMessage is what package senderkey needs of an envelope that was read, so verified.
@@ -90,7 +90,7 @@ func roomMessage(m *signed.Message) (*senderkey.Message, error) {
 // stale_sender_key: three attempts, 60 s apart; FAULTS J06). Who has left cannot be asked, and
 // who is not known to be in the room yet is not: the relay would close the connection.
 func askFor(tx *keystore.Tx, room *Room, from *Member, stale error, now time.Time) (*Opened, error) {
-	known, err := loadNotes(tx, room.ID)
+	known, err := loadNotes(tx, room.Self.Participant)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func askFor(tx *keystore.Tx, room *Room, from *Member, stale error, now time.Tim
 		return nil, lost(stale)
 	}
 	var repair senderkey.Repair
-	if err := loadBinary(tx, keyRepairKey(room.ID), &repair); err != nil {
+	if err := loadBinary(tx, keyRepairKey(room.Self.Participant), &repair); err != nil {
 		return nil, err
 	}
 	request, refused := repair.Ask(stale, now)
@@ -117,7 +117,7 @@ func askFor(tx *keystore.Tx, room *Room, from *Member, stale error, now time.Tim
 		return nil, lost(fmt.Errorf("%w: %w", stale, refused))
 	}
 	known.retryAt(now)
-	if err := errors.Join(saveBinary(tx, keyRepairKey(room.ID), &repair), known.save(tx, room.ID)); err != nil {
+	if err := errors.Join(saveBinary(tx, keyRepairKey(room.Self.Participant), &repair), known.save(tx, room.Self.Participant)); err != nil {
 		return nil, err
 	}
 	return opened, fmt.Errorf("%w: %w", ErrPending, stale)
@@ -145,14 +145,14 @@ func takeKey(tx *keystore.Tx, room *Room, from *Member, m *pairwise.Message) (*O
 		return nil, lost(err)
 	}
 	var repair senderkey.Repair
-	if err := loadBinary(tx, keyRepairKey(room.ID), &repair); err != nil {
+	if err := loadBinary(tx, keyRepairKey(room.Self.Participant), &repair); err != nil {
 		return nil, err
 	}
 	if err := foreign(tx, room, from, &d, &repair); err != nil {
 		return nil, err
 	}
 	var received senderkey.Receivers
-	if err := loadBinary(tx, receivedStateKey(room.ID, from.ID()), &received); err != nil {
+	if err := loadBinary(tx, receivedStateKey(room.Self.Participant, from.ID()), &received); err != nil {
 		return nil, err
 	}
 	key, err := received.Accept(from.ID(), d)
@@ -164,8 +164,8 @@ func takeKey(tx *keystore.Tx, room *Room, from *Member, m *pairwise.Message) (*O
 	}
 	repair.Resolved(key)
 	opened := &Opened{Kind: m.Kind, Private: true, Gen: m.Gen, TS: m.TS}
-	opened.Retry, err = saveChanged(tx, receivedStateKey(room.ID, from.ID()), &received)
-	return opened, errors.Join(err, saveBinary(tx, keyRepairKey(room.ID), &repair))
+	opened.Retry, err = saveChanged(tx, receivedStateKey(room.Self.Participant, from.ID()), &received)
+	return opened, errors.Join(err, saveBinary(tx, keyRepairKey(room.Self.Participant), &repair))
 }
 
 // foreign refuses a key under a kid that another member gave one with, unless a message of
@@ -177,8 +177,8 @@ func foreign(tx *keystore.Tx, room *Room, from *Member, d *senderkey.Distributio
 		repair.Asked(senderkey.Key{Sender: from.ID(), KID: d.KID, Gen: d.Gen}) {
 		return nil
 	}
-	own := receivedStateKey(room.ID, from.ID())
-	for key, data := range tx.All(keystore.SenderKeys, receivedPrefix(room.ID)) {
+	own := receivedStateKey(room.Self.Participant, from.ID())
+	for key, data := range tx.All(keystore.SenderKeys, receivedPrefix(room.Self.Participant)) {
 		var other senderkey.Receivers
 		switch err := other.UnmarshalBinary(data); {
 		case key == own:
@@ -235,7 +235,7 @@ func answer(tx *keystore.Tx, room *Room, from *Member, request senderkey.KeyRequ
 	case err != nil:
 		return nil, err
 	}
-	switch err := saveBinary(tx, ownStateKey(room.ID), own); {
+	switch err := saveBinary(tx, ownStateKey(room.Self.Participant), own); {
 	case errors.Is(err, keystore.ErrSize):
 		return nil, nil // thousands of members asked in the last hour: this one asks again
 	case err != nil:
@@ -257,9 +257,9 @@ func answer(tx *keystore.Tx, room *Room, from *Member, request senderkey.KeyRequ
 // takeUnavailable ends a repair: the messages that wait for the key are lost.
 func takeUnavailable(tx *keystore.Tx, room *Room, from *Member, gone senderkey.KeyUnavailable) (ended bool, err error) {
 	var repair senderkey.Repair
-	if err := loadBinary(tx, keyRepairKey(room.ID), &repair); err != nil {
+	if err := loadBinary(tx, keyRepairKey(room.Self.Participant), &repair); err != nil {
 		return false, err
 	}
 	repair.Unavailable(from.ID(), gone)
-	return saveChanged(tx, keyRepairKey(room.ID), &repair)
+	return saveChanged(tx, keyRepairKey(room.Self.Participant), &repair)
 }

@@ -16,14 +16,25 @@ import (
 	"github.com/peerrelay/peerrelay/wire"
 )
 
-// State of a room in the bucket SenderKeys. That of each sender has a value of its own, so
+// State in the bucket SenderKeys is that of a participant: a device that left a room and was added
+// again is another one, with generations of its own. That of each sender has a value of its own, so
 // that none exceeds keystore.MaxValue, whatever hostile members make of their share.
-func ownStateKey(room string) string   { return room + "/own" }    // senderkey.Outgoing
-func keyRepairKey(room string) string  { return room + "/repair" } // senderkey.Repair
-func notesStateKey(room string) string { return room + "/notes" }  // notes, in JSON
+func ownStateKey(self string) string   { return self + "/own" }    // senderkey.Outgoing
+func keyRepairKey(self string) string  { return self + "/repair" } // senderkey.Repair
+func notesStateKey(self string) string { return self + "/notes" }  // notes, in JSON
 
-func receivedPrefix(room string) string           { return room + "/from/" }
-func receivedStateKey(room, sender string) string { return receivedPrefix(room) + sender } // senderkey.Receivers of one sender
+func receivedPrefix(self string) string           { return self + "/from/" }
+func receivedStateKey(self, sender string) string { return receivedPrefix(self) + sender } // senderkey.Receivers of one sender
+
+// Forget deletes what is stored of a participant that this device is not any more.
+func Forget(tx *keystore.Tx, participant string) error {
+	for _, key := range tx.Keys(keystore.SenderKeys, participant+"/") {
+		if err := tx.Delete(keystore.SenderKeys, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 type binaryState interface {
 	encoding.BinaryMarshaler
@@ -53,7 +64,7 @@ func saveBinary(tx *keystore.Tx, key string, state binaryState) error {
 // loadOwn returns this participant's own keys, which know who is in the room.
 func loadOwn(tx *keystore.Tx, room *Room) (*senderkey.Outgoing, error) {
 	own := new(senderkey.Outgoing)
-	if err := loadBinary(tx, ownStateKey(room.ID), own); err != nil {
+	if err := loadBinary(tx, ownStateKey(room.Self.Participant), own); err != nil {
 		return nil, err
 	}
 	return own, own.Update(room.roster())
@@ -119,9 +130,9 @@ func (n *nextGeneration) published() []byte {
 	return mac.Sum(nil)
 }
 
-func loadNotes(tx *keystore.Tx, room string) (notes, error) {
+func loadNotes(tx *keystore.Tx, self string) (notes, error) {
 	var n notes
-	data := tx.Get(keystore.SenderKeys, notesStateKey(room))
+	data := tx.Get(keystore.SenderKeys, notesStateKey(self))
 	if data == nil {
 		return n, nil
 	}
@@ -131,15 +142,15 @@ func loadNotes(tx *keystore.Tx, room string) (notes, error) {
 	return n, nil
 }
 
-func (n *notes) save(tx *keystore.Tx, room string) error {
-	if n.empty() && tx.Get(keystore.SenderKeys, notesStateKey(room)) == nil {
+func (n *notes) save(tx *keystore.Tx, self string) error {
+	if n.empty() && tx.Get(keystore.SenderKeys, notesStateKey(self)) == nil {
 		return nil
 	}
 	data, err := json.Marshal(n, json.Deterministic(true))
 	if err != nil {
 		return errors.New("notes cannot be written") // its text could show a key
 	}
-	return tx.Put(keystore.SenderKeys, notesStateKey(room), data)
+	return tx.Put(keystore.SenderKeys, notesStateKey(self), data)
 }
 
 func (n *notes) empty() bool {

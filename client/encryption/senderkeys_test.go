@@ -1204,7 +1204,7 @@ func TestStateThatIsNotOurs(t *testing.T) {
 			key += bob.id()
 		}
 		require.NoError(t, alice.store.Update(func(tx *keystore.Tx) error {
-			return tx.Put(keystore.SenderKeys, w.id+key, []byte(`{"ck":"secret"}`))
+			return tx.Put(keystore.SenderKeys, alice.id()+key, []byte(`{"ck":"secret"}`))
 		}))
 		var errs []error
 		require.NoError(t, alice.store.Update(func(tx *keystore.Tx) error {
