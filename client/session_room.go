@@ -48,8 +48,15 @@ func (s *Session) lookUp(ctx context.Context) error {
 // joinAgain fails what waits of a participant that this device was in the room before: it left,
 // and is another one now, with an inbox of its own.
 func (s *Session) joinAgain(tx *keystore.Tx, participant string) error {
+	text := tx.Get(keystore.Rooms, roomKey(s.id))
+	if text == nil {
+		return nil
+	}
 	var before Room
-	if text := tx.Get(keystore.Rooms, roomKey(s.id)); text == nil || json.Unmarshal(text, &before) != nil || before.ParticipantID == participant {
+	if err := json.Unmarshal(text, &before); err != nil {
+		return fmt.Errorf("%w: what is known of the room", encryption.ErrState)
+	}
+	if before.ParticipantID == participant {
 		return nil
 	}
 	if err := errors.Join(encryption.Forget(tx, before.ParticipantID), tx.Delete(keystore.Cursors, before.ParticipantID)); err != nil {

@@ -69,7 +69,9 @@ func (c *talkCommand) Run(ctx context.Context, con console) error {
 	}()
 	defer func() {
 		stop()
-		_ = <-ended // it was stopped
+		if err := <-ended; err != nil {
+			con.notef("listen: %v", err)
+		}
 	}()
 	select {
 	case <-ready:
