@@ -309,36 +309,39 @@ func TestANoticeIsSentOnce(t *testing.T) {
 func TestWhatCouldNotBeStoredIsKept(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []wire.Code{wire.Unavailable, wire.Partial} {
-		w := newTalk(t)
-		p := newProxy(t, w.relay)
-		robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
-		room := w.room(t, client.NewRoom{}, robot)
-		alice, bob := open(t, w.admin, room), open(t, robot, room)
-		say(t, bob, "before")
-		bob.listen(t)
-		attempts := make(map[string]int)
-		p.onUp(func(message []byte) (bool, []byte) {
-			id, kind := envelopeOf(message)
-			if kind == "message" || kind == "notice" {
-				attempts[id]++
-				return false, nackOf(id, reason)
-			}
-			return true, nil
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			w := newTalk(t)
+			p := newProxy(t, w.relay)
+			robot := w.agentAt(t, p.URL, filepath.Join(t.TempDir(), "device"), client.DeviceOptions{})
+			room := w.room(t, client.NewRoom{}, robot)
+			alice, bob := open(t, w.admin, room), open(t, robot, room)
+			say(t, bob, "before")
+			bob.listen(t)
+			attempts := make(map[string]int)
+			p.onUp(func(message []byte) (bool, []byte) {
+				id, kind := envelopeOf(message)
+				if kind == "message" || kind == "notice" {
+					attempts[id]++
+					return false, nackOf(id, reason)
+				}
+				return true, nil
+			})
+			_, err := bob.Send(t.Context(), client.Draft{Text: "now?", ID: "kept-" + string(reason)})
+			require.ErrorIs(t, err, &wire.Error{Code: reason})
+			_, err = bob.Send(t.Context(), client.Draft{Text: "alarm", ID: "dropped-" + string(reason), Expires: time.Now().Add(time.Hour)})
+			require.ErrorIs(t, err, &wire.Error{Code: reason})
+			pending, err := bob.Pending()
+			require.NoError(t, err)
+			require.Equal(t, []string{"kept-" + string(reason)}, pending)
+			require.Equal(t, map[string]int{"kept-" + string(reason): 1, "dropped-" + string(reason): 1}, attempts)
+			p.onUp(nil) // and Listen sends it by itself, over another connection
+			require.Eventually(t, func() bool {
+				alice.poll(t)
+				return len(alice.texts()) == 2
+			}, sessionPatience, 20*time.Millisecond)
+			require.Equal(t, []string{"before", "now?"}, alice.texts())
 		})
-		_, err := bob.Send(t.Context(), client.Draft{Text: "now?", ID: "kept-" + string(reason)})
-		require.ErrorIs(t, err, &wire.Error{Code: reason})
-		_, err = bob.Send(t.Context(), client.Draft{Text: "alarm", ID: "dropped-" + string(reason), Expires: time.Now().Add(time.Hour)})
-		require.ErrorIs(t, err, &wire.Error{Code: reason})
-		pending, err := bob.Pending()
-		require.NoError(t, err)
-		require.Equal(t, []string{"kept-" + string(reason)}, pending)
-		require.Equal(t, map[string]int{"kept-" + string(reason): 1, "dropped-" + string(reason): 1}, attempts)
-		p.onUp(nil) // and Listen sends it by itself, over another connection
-		require.Eventually(t, func() bool {
-			alice.poll(t)
-			return len(alice.texts()) == 2
-		}, sessionPatience, 20*time.Millisecond)
-		require.Equal(t, []string{"before", "now?"}, alice.texts())
 	}
 }
 
