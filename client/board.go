@@ -157,9 +157,7 @@ func (d *Device) again(ctx context.Context, do func() error) error {
 		if refused, ok := errors.AsType[*APIError](err); ok {
 			pause = min(max(pause, refused.RetryAfter), maxBoardPause)
 		}
-		select {
-		case <-d.clock.After(pause):
-		case <-ctx.Done():
+		if sleep(ctx, d.clock, pause) != nil {
 			return err
 		}
 		pause *= 2

@@ -9,7 +9,6 @@ import (
 	"github.com/peerrelay/peerrelay/e2ee/boardseal"
 	"github.com/peerrelay/peerrelay/e2ee/pairwise"
 	"github.com/peerrelay/peerrelay/e2ee/signed"
-	"github.com/peerrelay/peerrelay/identity"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -35,12 +34,9 @@ const maxAuthors = 2 * maxMembers
 
 // meetBoard asks who is in the room, and pins keys that are new.
 func (d *Device) meetBoard(ctx context.Context, room string) (*boardPeople, error) {
-	found, err := d.Room(ctx, room)
+	found, err := d.ownRoom(ctx, room)
 	if err != nil {
 		return nil, err
-	}
-	if found.ParticipantID == "" { // an admin, who sees rooms it is not in
-		return nil, fmt.Errorf("%w: this device is not in it", ErrNotMember)
 	}
 	if found.RoomID != room || len(found.Participants) > maxMembers {
 		return nil, errAnswer
@@ -79,7 +75,7 @@ func (p *boardPeople) meet(participant *Participant) (boardAuthor, error) {
 		return err
 	})
 	switch {
-	case errors.Is(err, ErrKeysChanged), errors.Is(err, identity.ErrKeys):
+	case notAccepted(err):
 		author.err = err
 	case err != nil:
 		return author, err

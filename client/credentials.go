@@ -47,10 +47,16 @@ func (c *credentials) of(room string) *roomLogin {
 	if c.rooms == nil {
 		c.rooms = make(map[string]*roomLogin)
 	}
-	login := &roomLogin{minting: make(chan struct{}, 1)}
-	login.minting <- struct{}{}
+	login := &roomLogin{minting: free()}
 	c.rooms[room] = login
 	return login
+}
+
+// forget drops the credential of a room: this device is another participant there now.
+func (c *credentials) forget(room string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.rooms, room)
 }
 
 // roomCredential returns a credential of the participant that this device is in a room, good
@@ -65,12 +71,10 @@ func (d *Device) roomCredentialAfter(ctx context.Context, room, refused string) 
 		return Credential{}, fmt.Errorf("room %q: %w", room, err)
 	}
 	login := d.credentials.of(room)
-	select {
-	case <-login.minting:
-		defer func() { login.minting <- struct{}{} }()
-	case <-ctx.Done():
-		return Credential{}, ctx.Err()
+	if err := acquire(ctx, login.minting); err != nil {
+		return Credential{}, err
 	}
+	defer release(login.minting)
 	now := d.clock.Now()
 	if kept := login.kept; kept.Token != "" && kept.Token != refused && now.Before(login.until.Add(-credentialMargin)) {
 		return kept, nil

@@ -119,14 +119,13 @@ func newDevice(home folder, store *keystore.Store, self record, options DeviceOp
 	}
 	d := &Device{
 		home: home, self: self, keys: keys, api: api, http: options, store: store, clock: options.Clock,
-		state: self.State, signing: make(chan struct{}, 1),
+		state: self.State, signing: free(),
 	}
 	if d.clock == nil {
 		d.clock = clockwork.NewRealClock()
 	}
 	d.http.Secret = keystore.Secret{} // it was needed once
 	d.access = d.loadAccess()
-	d.signing <- struct{}{}
 	return d, nil
 }
 

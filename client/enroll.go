@@ -141,6 +141,12 @@ func (d *Device) enroll(ctx context.Context, invite string, token [32]byte) erro
 	return saveRecord(d.store, &d.self)
 }
 
+// IsInvite reports whether a text has the form of an invite's token.
+func IsInvite(text string) bool {
+	_, ok := decodeToken(text)
+	return ok
+}
+
 // PublishKeys starts the device's key exchange: APPROVED becomes ACTIVE, and an agent's prekeys are
 // published, with which others begin direct conversations while it is away. It may be repeated.
 func (d *Device) PublishKeys(ctx context.Context) (DeviceInfo, error) {

@@ -75,7 +75,8 @@ func (l *link) run(ctx context.Context, use func(ctx context.Context, conn *Conn
 		if lost != nil {
 			lost(err, pause)
 		}
-		if !l.sleep(ctx, pause) {
+		_ = sleep(ctx, l.clock, pause) // the end of ctx is no error
+		if ctx.Err() != nil {
 			return nil
 		}
 	}
@@ -109,17 +110,6 @@ func (l *link) connect(ctx context.Context) (*Conn, error) {
 	}
 	conn.clock = l.clock // nothing has used it yet
 	return conn, nil
-}
-
-func (l *link) sleep(ctx context.Context, pause time.Duration) bool {
-	timer := l.clock.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.Chan():
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // with calls do with the connection that run has at the moment, or with one of its own that it

@@ -51,6 +51,20 @@ func enqueued(tx *keystore.Tx, room string) ([]waiting, error) {
 	return all, nil
 }
 
+// dequeue forgets an envelope that waits.
+func dequeue(tx *keystore.Tx, room string, w *waiting) error {
+	return tx.Delete(keystore.Outbox, waitingKey(room, w.Seq))
+}
+
+// outbox are the envelopes of the room that wait.
+func (s *Session) outbox() (all []waiting, err error) {
+	err = s.store.View(func(tx *keystore.Tx) error {
+		all, err = enqueued(tx, s.id)
+		return err
+	})
+	return all, err
+}
+
 func (w *waiting) sealed() encryption.Sealed {
 	return encryption.Sealed{ID: w.ID, To: w.To, Kind: w.Kind, Gen: w.Gen, Seq: w.Seq, Raw: w.Envelope}
 }
@@ -74,7 +88,7 @@ func (s *Session) dropStale(tx *keystore.Tx, gen uint64) error {
 		if w.Gen >= gen || !w.content() {
 			continue
 		}
-		if err := tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq)); err != nil {
+		if err := dequeue(tx, s.id, w); err != nil {
 			return err
 		}
 		if err := saveItem(tx, s.id, &savedItem{Failure: newFailure(w.ID, s.self, "", errBegunAnew)}); err != nil {

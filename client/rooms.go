@@ -135,6 +135,15 @@ func (d *Device) Room(ctx context.Context, room string) (Room, error) {
 	return found, step("look at the room", err)
 }
 
+// ownRoom returns a room that this device is in. Others, which an admin sees, are ErrNotMember.
+func (d *Device) ownRoom(ctx context.Context, room string) (Room, error) {
+	found, err := d.Room(ctx, room)
+	if err == nil && found.ParticipantID == "" {
+		err = fmt.Errorf("%w: this device is not in it", ErrNotMember)
+	}
+	return found, err
+}
+
 // AddMember adds an ACTIVE device to a room, as its owner or an admin.
 func (d *Device) AddMember(ctx context.Context, room, device string, role Role) (Participant, error) {
 	var added Participant

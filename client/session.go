@@ -217,14 +217,11 @@ func (d *Device) newSession(ctx context.Context, room string) (*Session, error) 
 	s := &Session{
 		device: d, id: room, store: d.store, clock: d.clock,
 		login:   &login{device: d, room: room},
-		sending: make(chan struct{}, 1), reading: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		sending: free(), reading: free(), wake: make(chan struct{}, 1),
 		pace:   rate.NewLimiter(pacePerSecond, paceBurst),
 		former: make(map[string]encryption.Member),
 	}
-	s.login.participant = func() string { return s.self }
 	s.link = newLink(s.login.dial, s.login.retryable, d.clock)
-	s.sending <- struct{}{}
-	s.reading <- struct{}{}
 	if err := s.lookUp(ctx); err != nil && !s.recall(err) {
 		return nil, err
 	}
@@ -261,9 +258,8 @@ func (s *Session) Close() error {
 
 // login opens the session's connections.
 type login struct {
-	device      *Device
-	room        string
-	participant func() string // that the session is of
+	device *Device
+	room   string
 
 	mu   sync.Mutex // guards the following field
 	used Credential // of the last connection
@@ -271,9 +267,6 @@ type login struct {
 
 func (l *login) dial(ctx context.Context) (*Conn, error) {
 	credential, err := l.device.roomCredential(ctx, l.room)
-	if self := l.participant(); err == nil && self != "" && credential.ParticipantID != self { // it left, and was added again
-		credential, err = l.device.roomCredentialAfter(ctx, l.room, credential.Token)
-	}
 	if err != nil {
 		return nil, err
 	}

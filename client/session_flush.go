@@ -40,7 +40,7 @@ func (f *flush) complete() bool { return len(f.queued) == len(f.own) }
 
 // run sends everything once, over the connection that there is or one of its own.
 func (f *flush) run(ctx context.Context) error {
-	all, err := f.waiting()
+	all, err := f.session.outbox()
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -51,19 +51,11 @@ func (f *flush) run(ctx context.Context) error {
 	return f.session.link.with(ctx, over)
 }
 
-func (f *flush) waiting() (all []waiting, err error) {
-	err = f.session.store.View(func(tx *keystore.Tx) error {
-		all, err = enqueued(tx, f.session.id)
-		return err
-	})
-	return all, err
-}
-
 // over sends what was not sent on this connection yet: the same bytes again would be a
 // regression of their seq, which closes it.
 func (f *flush) over(ctx context.Context, conn *Conn) error {
 	for f.refused == nil {
-		all, err := f.waiting()
+		all, err := f.session.outbox()
 		if err != nil {
 			return err
 		}
@@ -93,7 +85,7 @@ func (f *flush) sendable(batch []waiting) (rest []waiting, err error) {
 		for i := range batch {
 			if batch[i].Kind != wire.KindNotice || f.own[batch[i].ID] {
 				rest = append(rest, batch[i])
-			} else if err := tx.Delete(keystore.Outbox, waitingKey(f.session.id, batch[i].Seq)); err != nil {
+			} else if err := dequeue(tx, f.session.id, &batch[i]); err != nil {
 				return err
 			}
 		}
@@ -129,7 +121,7 @@ func (f *flush) send(ctx context.Context, conn *Conn, batch []waiting) error {
 	if f.limited++; f.limited >= maxLimited {
 		return noVerdict(&wire.Error{Code: wire.RateLimited})
 	}
-	return f.session.sleep(ctx, resendPause)
+	return sleep(ctx, f.session.clock, resendPause)
 }
 
 // settle saves what became of envelopes.
@@ -143,7 +135,7 @@ func (f *flush) settle(conn *Conn, batch []waiting, verdicts map[string]Verdict)
 			verdict, known := verdicts[w.ID]
 			switch {
 			case !known && w.Kind == wire.KindNotice:
-				if err := tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq)); err != nil {
+				if err := dequeue(tx, s.id, w); err != nil {
 					return err
 				}
 			case !known:
@@ -184,7 +176,7 @@ func (s *Session) noteSent(tx *keystore.Tx, w *waiting) error {
 			return err
 		}
 	}
-	return tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq))
+	return dequeue(tx, s.id, w)
 }
 
 // refuse takes the relay's refusal of one envelope. What it could not store now is kept; but a
@@ -201,7 +193,7 @@ func (f *flush) refuse(tx *keystore.Tx, w *waiting, verdict Verdict, again bool)
 		s.outdate()
 	}
 	if !kept {
-		if err := tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq)); err != nil {
+		if err := dequeue(tx, s.id, w); err != nil {
 			return err
 		}
 	}
@@ -232,7 +224,7 @@ func (f *flush) withdraw() error {
 		for i := range all {
 			w := &all[i]
 			if err == nil && f.own[w.ID] && w.content() && !f.left[w.ID] {
-				err = tx.Delete(keystore.Outbox, waitingKey(s.id, w.Seq))
+				err = dequeue(tx, s.id, w)
 			}
 		}
 		return err
@@ -242,7 +234,7 @@ func (f *flush) withdraw() error {
 // paced waits until n envelopes may be sent.
 func (s *Session) paced(ctx context.Context, n int) error {
 	now := s.clock.Now()
-	return s.sleep(ctx, max(s.pace.ReserveN(now, n).DelayFrom(now), 0))
+	return sleep(ctx, s.clock, s.pace.ReserveN(now, n).DelayFrom(now))
 }
 
 // lastTaken is how far the relay has come with the envelopes of a connection.
@@ -335,7 +327,7 @@ func (s *Session) flushAll(ctx context.Context, apart bool) (left int, err error
 	if err := f.run(ctx); err != nil {
 		return 0, err
 	}
-	all, err := f.waiting()
+	all, err := s.outbox()
 	return len(all), err
 }
 

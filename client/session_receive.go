@@ -357,11 +357,8 @@ func (s *Session) rowsSeen() string { return s.id + "/rows" }
 
 // open verifies and decrypts an envelope.
 func (s *Session) open(tx *keystore.Tx, room *encryption.Room, a *arrived, claims *signed.Claims) (*encryption.Opened, error) {
-	from, known, err := s.author(claims.From)
-	switch {
-	case !known:
-		return nil, ErrUnknownSender
-	case err != nil:
+	from, err := s.author(claims.From)
+	if err != nil {
 		return nil, err
 	}
 	return s.cipher.Open(tx, room, &from, a.Envelope, s.clock.Now())
@@ -375,7 +372,7 @@ func (s *Session) save(tx *keystore.Tx, a *arrived, claims *signed.Claims, opene
 	if err := enqueue(tx, s.id, opened.Send); err != nil || opened.Payload == nil {
 		return err
 	}
-	from, _, _ := s.author(claims.From)
+	from, _ := s.author(claims.From) // it was opened as that one's
 	m := &savedMessage{
 		ID: claims.ID, From: claims.From, Device: from.Device, Role: from.Role, To: claims.To, Kind: opened.Kind,
 		TS: opened.TS, Expires: opened.ExpiresAt, StreamID: a.StreamID, Payload: opened.Payload,
@@ -580,34 +577,44 @@ func (s *Session) handOver(take func(Item) error) error {
 	s.handing.Lock()
 	defer s.handing.Unlock()
 	for {
-		key, item, err := s.first()
-		if err != nil || key == "" {
+		keys, err := s.saved()
+		if err != nil || len(keys) == 0 {
 			return err
 		}
-		if err := take(item); err != nil {
-			return &takeError{err}
-		}
-		if err := s.drop(key); err != nil {
-			return err
+		for _, key := range keys {
+			item, err := s.load(key)
+			if err != nil {
+				return err
+			}
+			if err := take(item); err != nil {
+				return &takeError{err}
+			}
+			if err := s.drop(key); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// first is the item that was saved first.
-func (s *Session) first() (at string, item Item, err error) {
+// saved are the names of the items that are saved now, in their order.
+func (s *Session) saved() (keys []string, err error) {
 	err = s.store.View(func(tx *keystore.Tx) error {
-		for key, text := range tx.All(keystore.Messages, s.id+itemPart) {
-			var saved savedItem
-			if err := stored(text, &saved); err != nil {
-				return err
-			}
-			at = key
-			item, err = s.item(tx, &saved)
-			return err
-		}
+		keys = tx.Keys(keystore.Messages, s.id+itemPart)
 		return nil
 	})
-	return at, item, err
+	return keys, err
+}
+
+func (s *Session) load(key string) (item Item, err error) {
+	err = s.store.View(func(tx *keystore.Tx) error {
+		var saved savedItem
+		if err := stored(tx.Get(keystore.Messages, key), &saved); err != nil {
+			return err
+		}
+		item, err = s.item(tx, &saved)
+		return err
+	})
+	return item, err
 }
 
 // drop forgets an item that was taken, with the file that came with it.

@@ -23,12 +23,9 @@ func roomKey(room string) string { return room + "/room" }
 
 // lookUp asks the relay who is in the room, pins keys that are new, and stores the answer.
 func (s *Session) lookUp(ctx context.Context) error {
-	found, err := s.device.Room(ctx, s.id)
+	found, err := s.device.ownRoom(ctx, s.id)
 	if err != nil {
 		return err
-	}
-	if found.ParticipantID == "" { // an admin, who sees rooms it is not in
-		return fmt.Errorf("%w: this device is not in it", ErrNotMember)
 	}
 	text, err := json.Marshal(found)
 	if err != nil {
@@ -59,6 +56,7 @@ func (s *Session) joinAgain(tx *keystore.Tx, participant string) error {
 	if before.ParticipantID == participant {
 		return nil
 	}
+	s.device.credentials.forget(s.id)
 	if err := errors.Join(encryption.Forget(tx, before.ParticipantID), tx.Delete(keystore.Cursors, before.ParticipantID)); err != nil {
 		return err
 	}
@@ -67,7 +65,7 @@ func (s *Session) joinAgain(tx *keystore.Tx, participant string) error {
 		return err
 	}
 	for i := range all {
-		if err := tx.Delete(keystore.Outbox, waitingKey(s.id, all[i].Seq)); err != nil {
+		if err := dequeue(tx, s.id, &all[i]); err != nil {
 			return err
 		}
 		if !all[i].content() {
@@ -175,7 +173,7 @@ func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[st
 		}
 		m, err := member(tx, p)
 		switch {
-		case errors.Is(err, ErrKeysChanged), errors.Is(err, identity.ErrKeys):
+		case notAccepted(err):
 			changed[p.ParticipantID] = fmt.Errorf("participant %s: %w", p.ParticipantID, err)
 		case err != nil:
 			return room, nil, err
@@ -184,6 +182,11 @@ func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[st
 		}
 	}
 	return room, changed, nil
+}
+
+// notAccepted reports an error of member that is the participant's, and no other's.
+func notAccepted(err error) bool {
+	return errors.Is(err, ErrKeysChanged) || errors.Is(err, identity.ErrKeys)
 }
 
 // member checks a participant's keys, and pins them.
@@ -233,35 +236,41 @@ func (s *Session) snapshot() *encryption.Room {
 	return &room
 }
 
-// author returns who has sent an envelope, if that is known.
-//
-// The error is that of keys which are not accepted.
-func (s *Session) author(participant string) (m encryption.Member, known bool, err error) {
+// author returns who has sent an envelope. The error is ErrUnknownSender, or that of keys which are
+// not accepted.
+func (s *Session) author(participant string) (encryption.Member, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.sealable.Members {
 		if m.ID() == participant {
-			return m, true, nil
+			return m, nil
 		}
 	}
 	if m, ok := s.former[participant]; ok {
-		return m, true, nil
+		return m, nil
 	}
-	err, known = s.changed[participant]
-	return encryption.Member{}, known, err
+	if err, ok := s.changed[participant]; ok {
+		return encryption.Member{}, err
+	}
+	return encryption.Member{}, ErrUnknownSender
+}
+
+func (s *Session) knows(participant string) bool {
+	_, err := s.author(participant)
+	return !errors.Is(err, ErrUnknownSender)
 }
 
 // meet looks up the keys of somebody who has sent an envelope and is not known: a new member, or
 // one that came and left while this device was away. Somebody whom the relay does not know
 // either stays unknown.
 func (s *Session) meet(ctx context.Context, participant string) error {
-	if _, known, _ := s.author(participant); known || participant == s.self {
+	if participant == s.self || s.knows(participant) {
 		return nil
 	}
 	if err := s.lookUp(ctx); err != nil {
 		return err
 	}
-	if _, known, _ := s.author(participant); known {
+	if s.knows(participant) {
 		return nil
 	}
 	found, err := s.device.Member(ctx, s.id, participant)
@@ -276,7 +285,7 @@ func (s *Session) meet(ctx context.Context, participant string) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
-		case errors.Is(err, ErrKeysChanged), errors.Is(err, identity.ErrKeys):
+		case notAccepted(err):
 			s.changed[participant] = err
 			return nil
 		case err == nil && len(s.former) < maxFormer:

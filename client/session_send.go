@@ -110,17 +110,6 @@ func (s *Session) unsent(drafts []*encryption.Draft) (waits []encryption.Sealed,
 // sentID is what an own envelope that was queued is remembered by.
 func sentID(id string) string { return "sent/" + id }
 
-func acquire(ctx context.Context, free chan struct{}) error {
-	select {
-	case <-free:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func release(free chan struct{}) { free <- struct{}{} }
-
 // removalPending refuses while the pause after the relay's refusal lasts. That does not renew
 // it.
 func (s *Session) removalPending() error {
@@ -172,7 +161,7 @@ const maxDraftID = 96
 func (d *Draft) id(n int) (string, error) {
 	switch {
 	case d.ID == "":
-		return newID(), nil
+		return rand.Text(), nil
 	case len(d.ID) > maxDraftID || !wire.ValidID([]byte(d.ID)):
 		return "", fmt.Errorf("%w: the ID of a draft is 1 to %d printable ASCII characters", ErrID, maxDraftID)
 	case n == 0:
@@ -229,13 +218,6 @@ func declared(parts []content.Part) *signed.File {
 	return nil
 }
 
-// newID draws the id of an envelope: 16 random bytes.
-func newID() string {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(id[:])
-}
-
 // sendGroup seals and sends drafts, and seals those once more that were not sent where the relay
 // says that the keys of before are over (STATE, "Message During Rekey").
 func (s *Session) sendGroup(ctx context.Context, open []*encryption.Draft, named bool) (recipients []string, err error) {
@@ -260,7 +242,7 @@ func (s *Session) sendGroup(ctx context.Context, open []*encryption.Draft, named
 		}
 		for _, draft := range open {
 			if !named { // the relay stored nothing under the id
-				draft.ID = newID()
+				draft.ID = rand.Text()
 			}
 		}
 		s.outdate()
@@ -358,7 +340,7 @@ func (s *Session) deliver(ctx context.Context, sealed []encryption.Sealed) (rese
 	for attempt := range sendAttempts {
 		f.apart = attempt > 0 // the same connection does not take an envelope twice
 		if attempt > 0 {
-			if err := s.sleep(ctx, resendPause); err != nil {
+			if err := sleep(ctx, s.clock, resendPause); err != nil {
 				break
 			}
 		}
@@ -391,33 +373,16 @@ func noVerdict(cause error) error {
 	return fmt.Errorf("%w: %w", ErrNoVerdict, cause)
 }
 
-func (s *Session) sleep(ctx context.Context, pause time.Duration) error {
-	if pause <= 0 {
-		return ctx.Err()
-	}
-	timer := s.clock.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.Chan():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Pending are the ids of envelopes whose verdict is not known: they go out again, as they are,
 // with the next connection of Poll, Listen or Send.
 func (s *Session) Pending() ([]string, error) {
+	all, err := s.outbox()
 	var ids []string
-	err := s.store.View(func(tx *keystore.Tx) error {
-		all, err := enqueued(tx, s.id)
-		for i := range all {
-			if all[i].content() {
-				ids = append(ids, all[i].ID)
-			}
+	for i := range all {
+		if all[i].content() {
+			ids = append(ids, all[i].ID)
 		}
-		return err
-	})
+	}
 	return ids, err
 }
 
@@ -427,7 +392,7 @@ func (s *Session) Forget(id string) error {
 		all, err := enqueued(tx, s.id)
 		for i := range all {
 			if err == nil && all[i].ID == id {
-				err = tx.Delete(keystore.Outbox, waitingKey(s.id, all[i].Seq))
+				err = dequeue(tx, s.id, &all[i])
 			}
 		}
 		return err

@@ -17,12 +17,10 @@ const expiryMargin = time.Minute
 
 // token returns an access token that is not the refused one.
 func (d *Device) token(ctx context.Context, refused string) (string, error) {
-	select {
-	case <-d.signing:
-		defer func() { d.signing <- struct{}{} }()
-	case <-ctx.Done():
-		return "", ctx.Err()
+	if err := acquire(ctx, d.signing); err != nil {
+		return "", err
 	}
+	defer release(d.signing)
 	if kept := d.access; kept.Token != "" && kept.Token != refused && kept.ExpiresAt.Sub(d.clock.Now()) > expiryMargin {
 		return kept.Token, nil
 	}
@@ -41,13 +39,11 @@ func (d *Device) token(ctx context.Context, refused string) (string, error) {
 // SignIn signs in, whether or not there is a token. Everything that needs one signs in by
 // itself, and like SignIn returns ErrNotAdmitted where the relay does not let the device in.
 func (d *Device) SignIn(ctx context.Context) error {
-	select {
-	case <-d.signing:
-		d.access = accessToken{}
-		d.signing <- struct{}{}
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := acquire(ctx, d.signing); err != nil {
+		return err
 	}
+	d.access = accessToken{}
+	release(d.signing)
 	_, err := d.token(ctx, "")
 	return err
 }
@@ -70,12 +66,8 @@ func (d *Device) AwaitApproval(ctx context.Context) error {
 		if refused, ok := errors.AsType[*APIError](err); ok {
 			pause = max(pause, refused.RetryAfter)
 		}
-		timer := d.clock.NewTimer(pause)
-		select {
-		case <-timer.Chan():
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := sleep(ctx, d.clock, pause); err != nil {
+			return err
 		}
 	}
 }

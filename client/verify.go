@@ -18,11 +18,8 @@ func (s *Session) Verify(ctx context.Context, from string, envelope []byte) erro
 		if err := s.meet(ctx, from); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
-		author, known, err := s.author(from)
-		switch {
-		case !known:
-			return fmt.Errorf("verify: %w", ErrUnknownSender)
-		case err != nil:
+		author, err := s.author(from)
+		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 		member = author.Member

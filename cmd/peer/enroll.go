@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +44,7 @@ func (c *enrollCommand) token(con console) (string, error) {
 		if file != "" {
 			return "", usageError{"the invite is an argument or --invite-file, not both"}
 		}
-		if raw, err := base64.RawURLEncoding.Strict().DecodeString(c.Invite); err == nil && len(raw) == tokenSize {
+		if client.IsInvite(c.Invite) {
 			return c.Invite, nil
 		}
 		if _, err := os.Stat(c.Invite); err != nil {
@@ -55,9 +54,6 @@ func (c *enrollCommand) token(con console) (string, error) {
 	}
 	return secret(con, file, "invite's token")
 }
-
-// tokenSize is how many bytes the text of a token stands for.
-const tokenSize = 32
 
 // enrolled is what is printed of a device.
 type enrolled struct {
