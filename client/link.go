@@ -75,9 +75,8 @@ func (l *link) run(ctx context.Context, use func(ctx context.Context, conn *Conn
 		if lost != nil {
 			lost(err, pause)
 		}
-		_ = sleep(ctx, l.clock, pause) // the end of ctx is no error
-		if ctx.Err() != nil {
-			return nil
+		if sleep(ctx, l.clock, pause) != nil {
+			return nil //nolint:nilerr // what ended with ctx is no error
 		}
 	}
 }
