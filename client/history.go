@@ -36,12 +36,16 @@ type HistoryRow struct {
 // where its operator says nothing else, and nothing from before this device joined. Private
 // messages are not among them. After an error it ends.
 func (d *Device) History(ctx context.Context, room string, order Order) iter.Seq2[HistoryRow, error] {
+	return d.historyPages(ctx, room, func(cursor string) url.Values { return orderQuery(cursor, order) })
+}
+
+func (d *Device) historyPages(ctx context.Context, room string, query func(cursor string) url.Values) iter.Seq2[HistoryRow, error] {
 	return checked("read the history", pages(func(cursor string) ([]HistoryRow, string, error) {
 		var page struct {
 			Messages   []HistoryRow `json:"messages"`
 			NextCursor string       `json:"next_cursor"`
 		}
-		err := d.inSession(ctx, room, "/history", request{method: http.MethodGet, query: orderQuery(cursor, order), answer: &page})
+		err := d.inSession(ctx, room, "/history", request{method: http.MethodGet, query: query(cursor), answer: &page})
 		return page.Messages, page.NextCursor, err
 	}), func(m *HistoryRow) bool { return plausible(m.MessageID, m.From, m.Envelope) })
 }

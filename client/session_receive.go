@@ -328,7 +328,14 @@ func (s *Session) envelope(tx *keystore.Tx, room *encryption.Room, frame *wire.S
 	if err != nil {
 		return s.fail(tx, a, &claims, err)
 	}
-	if claims.From == s.self || tx.Seen(s.id, seenID(&claims)) {
+	if claims.From == s.self {
+		own, err := s.ownEnvelope(a.Envelope)
+		if err != nil {
+			return nil //nolint:nilerr // it is nobody's message, and says nothing of the store
+		}
+		return s.noticeOwn(tx, own)
+	}
+	if tx.Seen(s.id, seenID(&claims)) {
 		return nil
 	}
 	opened, err := s.open(tx, room, a, &claims)

@@ -291,10 +291,15 @@ func (s *Session) seal(ctx context.Context, drafts []*encryption.Draft) (sealed 
 // store was opened, so that an old copy of it is noticed, and then where it is needed.
 func (s *Session) prepare(ctx context.Context, room *encryption.Room, needed bool) error {
 	s.mu.Lock()
-	needed = needed || !s.prepared
+	first := !s.prepared
 	s.mu.Unlock()
-	if !needed {
+	if !needed && !first {
 		return nil
+	}
+	if first {
+		if err := s.noticeOldCopy(ctx); err != nil {
+			return err
+		}
 	}
 	err := s.cipher.Prepare(ctx, sessionRelay{s}, s.store, room, s.clock.Now())
 	if err == nil {

@@ -18,6 +18,12 @@ func (tx *Tx) Restores() uint64 {
 	return binary.BigEndian.Uint64(value)
 }
 
+// NoticeOldCopy says that the store is an old copy, as NoticeRestored finds out by generations:
+// Restores rises, and no generation of any room is usable until SetGeneration brings a fresh one.
+func (tx *Tx) NoticeOldCopy() error {
+	return tx.put(ref{internal, restoresKey}, binary.BigEndian.AppendUint64(nil, tx.Restores()+1))
+}
+
 // known are the highest generation of a room that the store knows of, and whether it is one
 // to send with.
 func (tx *Tx) known(room string) (highest uint64, usable bool) {
@@ -74,8 +80,7 @@ func (s *Store) NoticeRestored(room string, relayGen uint64) (restored bool, err
 		if restored = relayGen > highest; !restored {
 			return nil
 		}
-		count := binary.BigEndian.AppendUint64(nil, tx.Restores()+1)
-		if err := tx.put(ref{internal, restoresKey}, count); err != nil {
+		if err := tx.NoticeOldCopy(); err != nil {
 			return err
 		}
 		return tx.setKnown(room, relayGen, false)
