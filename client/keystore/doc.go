@@ -56,7 +56,9 @@
 // When the log has grown by its size and a MiB, and when the store is closed, what is live
 // is written to a new file with a new file key, which then takes the old one's name. Until
 // then keys that were deleted are still in the file, sealed: whoever has the secret too can
-// read them. Compact makes it happen at once.
+// read them. Compact makes it happen at once. A file above a MiB is written anew at Close only when
+// it has grown by a sixteenth: a device in 100 rooms of 50 has 20 MiB, most of it ids that
+// were seen, and its programs may send one message each.
 //
 // # Why not a database
 //

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 )
 
 // Bucket is one of the parts of a store, each with keys of its own.
@@ -57,7 +58,9 @@ const (
 // limits are the bounds that tests make smaller.
 type limits struct {
 	bytes, rooms, seen, seenTotal int
-	slack                         int64 // how much a log may grow beside its size
+	// slack is how much a log may grow beside its size, and up to which size a file is written
+	// anew at each Close.
+	slack int64
 }
 
 var standardLimits = limits{bytes: MaxBytes, rooms: MaxRooms, seen: MaxSeen, seenTotal: MaxSeenTotal, slack: 1 << 20}
@@ -76,14 +79,35 @@ func newSeenID(id string) seenID {
 	return seenID(sum[:])
 }
 
-// seenSet are the ids of a room, oldest first.
+// seenSet are the ids of a room, oldest first, none twice. They are looked up in an index, which is made
+// for the first who asks: a store has a million ids, and a program that begins asks for those
+// of one room.
 type seenSet struct {
 	order []seenID
-	has   map[seenID]struct{}
+	ask   sync.Once
+	index map[seenID]struct{} // nil: nobody asked
+}
+
+func (s *seenSet) has(id seenID) bool {
+	s.ask.Do(func() {
+		s.index = make(map[seenID]struct{}, len(s.order))
+		for _, id := range s.order {
+			s.index[id] = struct{}{}
+		}
+	})
+	_, ok := s.index[id]
+	return ok
+}
+
+func (s *seenSet) add(id seenID) {
+	s.order = append(s.order, id)
+	if s.index != nil {
+		s.index[id] = struct{}{}
+	}
 }
 
 func (s *seenSet) forgetOldest() {
-	delete(s.has, s.order[0])
+	delete(s.index, s.order[0])
 	s.order = s.order[1:] // append copies what is left now and then
 }
 
@@ -118,25 +142,25 @@ func (s *state) remove(r ref) {
 	}
 }
 
-func (s *state) markSeen(room string, id seenID) {
+// markSeen adds ids that the room does not have (Tx.MarkSeen looks), 16 bytes each.
+func (s *state) markSeen(room string, ids []byte) {
 	set := s.seen[room]
 	if set == nil {
-		set = &seenSet{has: map[seenID]struct{}{}}
+		set = &seenSet{}
 		s.seen[room] = set
 	}
-	if _, ok := set.has[id]; ok {
-		return
-	}
-	set.has[id] = struct{}{}
-	set.order = append(set.order, id)
-	s.ids++
-	if len(set.order) > s.limits.seen {
-		set.forgetOldest()
-		s.ids--
-	}
-	if s.ids > s.limits.seenTotal {
-		s.largest().forgetOldest()
-		s.ids--
+	set.order = slices.Grow(set.order, len(ids)/len(seenID{}))
+	for id := range slices.Chunk(ids, len(seenID{})) {
+		set.add(seenID(id))
+		s.ids++
+		if len(set.order) > s.limits.seen {
+			set.forgetOldest()
+			s.ids--
+		}
+		if s.ids > s.limits.seenTotal {
+			s.largest().forgetOldest()
+			s.ids--
+		}
 	}
 }
 
@@ -256,13 +280,12 @@ func (s *state) apply(body []byte) error {
 			s.remove(d.ref())
 		case opSeen:
 			room := d.key()
-			for range binary.BigEndian.Uint32(d.take(4)) {
-				id := d.take(len(seenID{}))
-				if d.err != nil {
-					return d.err
-				}
-				s.markSeen(room, seenID(id))
+			size := uint64(binary.BigEndian.Uint32(d.take(4))) * uint64(len(seenID{}))
+			ids := d.take(int(min(size, uint64(len(d.left))+1)))
+			if d.err != nil {
+				return d.err
 			}
+			s.markSeen(room, ids)
 		case opForget:
 			s.forgetSeen(d.key())
 		default:

@@ -10,6 +10,9 @@ import (
 	"sync"
 )
 
+// largePart is the part of a large file that Updates may have added when it is closed.
+const largePart = 16
+
 // Store is an open key store. Its methods may be called from several goroutines at once;
 // Updates happen one after another.
 type Store struct {
@@ -189,7 +192,7 @@ func (s *Store) replay(size int64) error {
 }
 
 // Close writes the file anew where there were Updates since, so that nothing deleted stays in
-// it, and lets go of it. It returns an error if the file could not be closed; what Update
+// it (a large one only when they were many), and lets go of it. It returns an error if the file could not be closed; what Update
 // promised is kept all the same. Closing twice is ErrClosed.
 func (s *Store) Close() error {
 	s.writing.Lock()
@@ -197,7 +200,7 @@ func (s *Store) Close() error {
 	if errors.Is(s.broken, ErrClosed) {
 		return ErrClosed
 	}
-	if s.broken == nil && s.log.end > s.base {
+	if s.broken == nil && s.log.end > s.base+s.leftAtClose() {
 		_ = s.replace(s.header, s.key) // as good as it gets: a full disk is no reason not to close
 	}
 	s.broken = ErrClosed
@@ -205,6 +208,15 @@ func (s *Store) Close() error {
 	s.state, s.key = nil, [keySize]byte{}
 	s.mu.Unlock()
 	return errors.Join(s.log.file.Close(), s.lock.Close())
+}
+
+// leftAtClose is how much a closed file may have grown. A program that sends one message would else
+// write all that a device in many rooms has.
+func (s *Store) leftAtClose() int64 {
+	if s.base <= s.slack {
+		return 0
+	}
+	return s.base / largePart
 }
 
 // Epoch is the number of Updates that changed something since the store was created. It never

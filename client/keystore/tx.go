@@ -142,11 +142,7 @@ func (tx *Tx) Seen(room, id string) bool {
 		return true
 	}
 	set := tx.now().seen[room]
-	if set == nil || tx.forgotten[room] {
-		return false
-	}
-	_, ok := set.has[hash]
-	return ok
+	return set != nil && !tx.forgotten[room] && set.has(hash)
 }
 
 // MarkSeen remembers an id of a room, and reports whether it was not known before. It returns
