@@ -55,7 +55,12 @@ func openFromRoom(tx *keystore.Tx, room *Room, from *Member, raw []byte, now tim
 	payload, err := received.Open(message)
 	switch {
 	case errors.Is(err, senderkey.ErrStaleSenderKey):
-		return askFor(tx, room, from, err, now)
+		opened, why := askFor(tx, room, from, err, now)
+		if errors.Is(err, senderkey.ErrSpent) && errors.Is(why, ErrPending) {
+			received.Spent(message)
+			why = errors.Join(why, saveBinary(tx, receivedStateKey(room.Self.Participant, m.From), &received))
+		}
+		return opened, why
 	case err != nil:
 		return nil, lost(err)
 	}
@@ -82,7 +87,8 @@ func roomMessage(m *signed.Message) (*senderkey.Message, error) {
 		}
 	}
 	return &senderkey.Message{
-		From: m.From, KID: kid, Gen: m.Gen, Nonce: [seal.NonceSize]byte(m.Nonce), CT: m.CT, AAD: m.AAD(), Verified: true,
+		From: m.From, KID: kid, Gen: m.Gen, Nonce: [seal.NonceSize]byte(m.Nonce), CT: m.CT, AAD: m.AAD(),
+		Written: senderkey.Written{TS: m.TS, Seq: m.Seq}, Verified: true,
 	}, nil
 }
 
@@ -155,7 +161,11 @@ func takeKey(tx *keystore.Tx, room *Room, from *Member, m *pairwise.Message) (*O
 	if err := loadBinary(tx, receivedStateKey(room.Self.Participant, from.ID()), &received); err != nil {
 		return nil, err
 	}
-	key, err := received.Accept(from.ID(), d)
+	accept := received.Accept
+	if repair.Asked(senderkey.Key{Sender: from.ID(), KID: d.KID, Gen: d.Gen}) {
+		accept = received.AcceptAgain
+	}
+	key, err := accept(from.ID(), d)
 	switch {
 	case errors.Is(err, senderkey.ErrRetired):
 		return &Opened{Kind: m.Kind, Private: true, Gen: m.Gen, TS: m.TS}, nil // it came late, no more

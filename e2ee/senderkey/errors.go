@@ -18,7 +18,12 @@ var (
 	ErrUnknownKey = errors.New("the key is unknown")
 	// ErrTooFar is an ErrStaleSenderKey: more than MaxSkip messages are missing before it.
 	ErrTooFar = errors.New("too many messages are missing before this one")
-	// ErrDuplicate: its message key was used, or was dropped as the oldest of too many.
+	// ErrSpent is an ErrStaleSenderKey: another message was opened with its key, or the key was
+	// dropped, and it was written later than all that were opened, as by a sender whose state is an
+	// old copy.
+	ErrSpent = errors.New("the message key was used by another message or dropped")
+	// ErrDuplicate: its message key was used, or was dropped as the oldest of too many, and it was
+	// not written later than what was opened since.
 	ErrDuplicate = errors.New("the message key was used or dropped")
 	// ErrBeforeKey: it is older than the key that was given.
 	ErrBeforeKey = errors.New("the message is older than the key that was given")
@@ -90,5 +95,5 @@ func (e *StaleError) Error() string {
 // Is makes it an ErrStaleSenderKey.
 func (e *StaleError) Is(target error) bool { return target == ErrStaleSenderKey }
 
-// Unwrap is what went wrong: ErrUnknownKey, ErrTooFar, or seal.ErrOpen.
+// Unwrap is what went wrong: ErrUnknownKey, ErrTooFar, ErrSpent, or seal.ErrOpen.
 func (e *StaleError) Unwrap() error { return e.cause }

@@ -38,6 +38,8 @@ type chain struct {
 	next    uint32 // the first that no message was opened of; MaxIterations: none is left
 	ck      chainKey
 	skipped []skippedKey // of iterations from start to next, rising
+	newest  Written      // the latest of the messages that were opened
+	again   *again       // nil: no iteration is used twice
 }
 
 type skippedKey struct {
@@ -53,7 +55,8 @@ type Message struct {
 	Nonce    [seal.NonceSize]byte
 	CT       []byte
 	AAD      []byte // the canonical envelope without ct and sig
-	Verified bool   // the envelope's signature is that of From
+	Written  Written
+	Verified bool // the envelope's signature is that of From
 }
 
 // Accept takes the key that a member gave, whose pairwise envelope was opened: from is its
@@ -82,7 +85,7 @@ func (r *Receivers) AcceptPublished(from string, d Distribution) (Key, error) {
 	if !validParticipant(from) || d.Gen > wire.MaxInteger || d.Iteration >= MaxIterations {
 		return Key{}, fmt.Errorf("distribution: %w", ErrArgument)
 	}
-	key := Key{Sender: from, KID: d.KID, Gen: d.Gen}
+	key := d.key(from)
 	p := r.peers[from]
 	if p == nil {
 		if len(r.peers) >= MaxSenders {
@@ -100,11 +103,28 @@ func (r *Receivers) AcceptPublished(from string, d Distribution) (Key, error) {
 	return key, nil
 }
 
-func (p *peer) accept(d Distribution) error {
-	known := p.byKID(d.KID)
-	if d.KID == (KID{}) {
-		known = p.byGen(d.Gen)
+// AcceptAgain is Accept for a key that was asked for: of used iterations that its sender goes on at
+// (Spent), the keys are taken too.
+func (r *Receivers) AcceptAgain(from string, d Distribution) (Key, error) {
+	key, err := r.Accept(from, d)
+	if err == nil {
+		r.peers[from].known(d).giveAgain(d)
 	}
+	return key, err
+}
+
+func (d *Distribution) key(from string) Key { return Key{Sender: from, KID: d.KID, Gen: d.Gen} }
+
+// known is the chain that a distribution is of, if there is one.
+func (p *peer) known(d Distribution) *chain {
+	if d.KID == (KID{}) {
+		return p.byGen(d.Gen)
+	}
+	return p.byKID(d.KID)
+}
+
+func (p *peer) accept(d Distribution) error {
+	known := p.known(d)
 	switch {
 	case known != nil && known.gen != d.Gen:
 		return ErrKeyConflict
@@ -221,7 +241,8 @@ func trim(keys []skippedKey) []skippedKey {
 //
 // ErrUnverified, ErrMessage, ErrRetired, ErrGeneration (the kid has another gen), ErrBeforeKey and
 // ErrDuplicate are for good. ErrStaleSenderKey is for Repair: the key is unknown (ErrUnknownKey), does
-// not open the message (seal.ErrOpen), or more than MaxSkip messages are missing (ErrTooFar).
+// not open the message (seal.ErrOpen), opened another one (ErrSpent), or more than MaxSkip messages are
+// missing (ErrTooFar).
 //
 // A message counts once here as long as its generation is kept. Beyond that, and for which messages
 // were shown, the client remembers ids.
@@ -266,20 +287,27 @@ func (r *Receivers) Open(m *Message) ([]byte, error) {
 	}
 	c.ck, c.next = ahead.ck.next(), iteration+1
 	c.keep(keys)
+	c.opened(m)
 	return plaintext, nil
 }
 
+// openSkipped opens a message of before next.
 func (c *chain) openSkipped(iteration uint32, m *Message, stale func(error) error) ([]byte, error) {
-	at, ok := slices.BinarySearchFunc(c.skipped, iteration, func(k skippedKey, i uint32) int { return int(k.iteration) - int(i) })
+	at, ok := find(c.skipped, iteration)
 	if !ok {
-		return nil, ErrDuplicate
+		return c.openSpent(iteration, m, stale)
 	}
 	plaintext, err := openWith(c.skipped[at].key, iteration, m)
 	if err != nil {
 		return nil, stale(err)
 	}
 	c.skipped = slices.Delete(c.skipped, at, at+1)
+	c.opened(m)
 	return plaintext, nil
+}
+
+func find(keys []skippedKey, iteration uint32) (at int, ok bool) {
+	return slices.BinarySearchFunc(keys, iteration, func(k skippedKey, i uint32) int { return int(k.iteration) - int(i) })
 }
 
 func openWith(key [seal.KeySize]byte, iteration uint32, m *Message) ([]byte, error) {
@@ -307,7 +335,7 @@ func (r *Receivers) Format(f fmt.State, _ rune) {
 
 // MarshalBinary returns the state to save.
 func (r *Receivers) MarshalBinary() ([]byte, error) {
-	b := binary.BigEndian.AppendUint16(header(stateReceivers), uint16(len(r.peers)))
+	b := binary.BigEndian.AppendUint16([]byte{stateReceivers, receiversVersion}, uint16(len(r.peers)))
 	for _, id := range slices.Sorted(maps.Keys(r.peers)) {
 		p := r.peers[id]
 		b = appendName(b, id)
@@ -326,26 +354,31 @@ func (c *chain) appendTo(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, c.start)
 	b = binary.BigEndian.AppendUint32(b, c.next)
 	b = append(b, c.ck[:]...)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(c.skipped)))
-	for _, k := range c.skipped {
+	return c.again.appendTo(appendKeys(c.newest.appendTo(b), c.skipped))
+}
+
+func appendKeys(b []byte, keys []skippedKey) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(len(keys)))
+	for _, k := range keys {
 		b = binary.BigEndian.AppendUint32(b, k.iteration)
 		b = append(b, k.key[:]...)
 	}
 	return b
 }
 
-// UnmarshalBinary loads what MarshalBinary returned. ErrState for anything else; the state is
-// then as before.
+// UnmarshalBinary loads what MarshalBinary returned, or what version 1 did. ErrState for anything
+// else; the state is then as before.
 func (r *Receivers) UnmarshalBinary(data []byte) error {
 	in := reader{data: data}
-	in.header(stateReceivers)
+	what, version := in.byte(), in.byte()
+	in.must(what == stateReceivers && (version == stateVersion || version == receiversVersion))
 	peers := make(map[string]*peer)
 	id := ""
 	for range in.count(MaxSenders) {
 		if id = in.name(id); in.failed {
 			break
 		}
-		peers[id] = readPeer(&in)
+		peers[id] = readPeer(&in, version)
 	}
 	if err := in.end(); err != nil {
 		return err
@@ -354,34 +387,48 @@ func (r *Receivers) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-func readPeer(r *reader) *peer {
+func readPeer(r *reader, version byte) *peer {
 	p := &peer{floor: r.integer()}
 	n := int(r.byte())
 	r.must(n > 0 && n <= MaxGenerations)
 	for i := 0; i < n && !r.failed; i++ {
-		c := readChain(r)
+		c := readChain(r, version)
 		r.must(c.gen >= p.floor && p.byKID(c.kid) == nil && (c.kid != KID{} || p.byGen(c.gen) == nil))
 		p.chains = append(p.chains, c)
 	}
 	return p
 }
 
-func readChain(r *reader) *chain {
+func readChain(r *reader, version byte) *chain {
 	c := &chain{kid: r.kid(), gen: r.integer(), start: r.uint32(MaxIterations - 1), next: r.uint32(MaxIterations), ck: r.key()}
 	r.must(c.start <= c.next)
-	n := r.count(MaxSkipped)
+	if version == receiversVersion {
+		c.newest = r.written()
+	} else {
+		c.newest = neverAgain
+	}
+	c.skipped = r.keys(MaxSkipped, c.start, c.next)
+	if version == receiversVersion {
+		c.again = readAgain(r, c)
+	}
+	return c
+}
+
+// keys reads keys of iterations from first on and before next.
+func (r *reader) keys(limit int, first, next uint32) []skippedKey {
+	n := r.count(limit)
 	r.must(len(r.data) >= n*36)
 	if r.failed {
-		return c
+		return nil
 	}
-	c.skipped = make([]skippedKey, 0, n)
+	keys := make([]skippedKey, 0, n)
 	for i := range n {
 		k := skippedKey{iteration: r.uint32(MaxIterations), key: r.key()}
-		r.must(k.iteration >= c.start && k.iteration < c.next && (i == 0 || k.iteration > c.skipped[i-1].iteration))
-		c.skipped = append(c.skipped, k)
+		r.must(k.iteration >= first && k.iteration < next && (i == 0 || k.iteration > keys[i-1].iteration))
+		keys = append(keys, k)
 		if r.failed {
 			break
 		}
 	}
-	return c
+	return keys
 }

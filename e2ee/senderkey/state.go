@@ -20,6 +20,9 @@ const (
 	stateRepair
 )
 
+// receiversVersion is that of Receivers; in 1 chains had no newest and no again.
+const receiversVersion byte = 2
+
 func header(what byte) []byte { return []byte{what, stateVersion} }
 
 func appendName(b []byte, name string) []byte {
