@@ -182,7 +182,7 @@ func (doubleRatchet) Open(tx *keystore.Tx, room *Room, from *Member, raw []byte,
 		return nil, lost(err)
 	}
 	message := &ratchet.Message{Header: m.Hdr, Nonce: [seal.NonceSize]byte(m.Nonce), Ciphertext: m.CT}
-	plaintext, openErr := c.open(tx, message, m.Gen)
+	plaintext, openErr := c.open(tx, message, m.Gen, written{ts: m.TS, seq: m.Seq})
 	if err := c.save(tx); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/peerrelay/peerrelay/client/keystore"
 	"github.com/peerrelay/peerrelay/e2ee/ratchet"
 	"github.com/peerrelay/peerrelay/identity"
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 // Where a conversation is, in the bucket Sessions. What could not be opened is counted apart
@@ -35,9 +36,18 @@ type conversation struct {
 
 	sessions *ratchet.Sessions
 
-	// What could not be opened, stored as broken(8) ratchet.Repair.
+	// What could not be opened, stored as broken(8) newest(16) ratchet.Repair.
 	repair ratchet.Repair
-	broken uint64 // the highest gen of those messages: only a change after it mends them
+	broken uint64  // the highest gen of those messages: only a change after it mends them
+	newest written // the latest of the messages that were opened
+}
+
+// written is when a message was written, as its sender signed it: by ts, and where that is the same,
+// by seq.
+type written struct{ ts, seq uint64 }
+
+func (w written) after(other written) bool {
+	return w.ts > other.ts || w.ts == other.ts && w.seq > other.seq
 }
 
 const (
@@ -114,7 +124,15 @@ func (c *conversation) savedUnder(restores uint64) {
 // readRepair reads what could not be opened; without it, nothing was.
 func (c *conversation) readRepair(tx *keystore.Tx) {
 	stored := tx.Get(keystore.Sessions, repairKey(c.room.ID))
-	if len(stored) < 8 || c.repair.UnmarshalBinary(stored[8:]) != nil {
+	if len(stored) < 24 {
+		return
+	}
+	switch {
+	case c.repair.UnmarshalBinary(stored[24:]) == nil:
+		c.newest = written{ts: binary.BigEndian.Uint64(stored[8:]), seq: binary.BigEndian.Uint64(stored[16:])}
+	case c.repair.UnmarshalBinary(stored[8:]) == nil: // of before it was noted what was opened: no message counts as later
+		c.newest = written{ts: wire.MaxInteger, seq: wire.MaxInteger}
+	default:
 		return
 	}
 	c.broken = binary.BigEndian.Uint64(stored)
@@ -138,7 +156,9 @@ func (c *conversation) save(tx *keystore.Tx) error {
 	if err != nil {
 		return err
 	}
-	return tx.Put(keystore.Sessions, repairKey(c.room.ID), append(binary.BigEndian.AppendUint64(nil, c.broken), repair...))
+	b = binary.BigEndian.AppendUint64(nil, c.broken)
+	b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, c.newest.ts), c.newest.seq)
+	return tx.Put(keystore.Sessions, repairKey(c.room.ID), append(b, repair...))
 }
 
 func readKeys(b []byte) (k identity.Keys) {
@@ -155,6 +175,7 @@ func (c *conversation) endBefore(tx *keystore.Tx, version uint64) error {
 		return nil
 	}
 	c.sessions.Clear()
+	c.newest = written{}
 	if version > c.broken {
 		c.repair.Done()
 	}
@@ -165,14 +186,21 @@ func (c *conversation) endBefore(tx *keystore.Tx, version uint64) error {
 // failed counts a message that was not opened. What is of a session that is over does not get
 // here, so that one which is not known is a reason to begin anew each time: that it was one
 // before may have been forgotten, as a late message of another session opened since.
-func (c *conversation) failed(m *ratchet.Message, gen uint64, why error) {
+//
+// A number that was used is none, as what was opened comes again; but another message under it, which
+// was written later than all that were opened, is one of a device that went back to an old copy.
+func (c *conversation) failed(m *ratchet.Message, gen uint64, at written, why error) {
 	c.repair.Failed(m, why)
+	reused := errors.Is(why, ratchet.ErrDuplicate) && at.after(c.newest)
+	if reused {
+		c.repair.Reused(m)
+	}
 	unknown := errors.Is(why, ratchet.ErrUnknownSession) || errors.Is(why, ratchet.ErrUnknownPrekey)
 	if unknown {
 		c.repair.Lost()
 	}
 	diverged := errors.Is(why, ratchet.ErrNotAuthentic) || errors.Is(why, ratchet.ErrTooFarAhead)
-	if c.repair.Wanted() && (unknown || diverged) {
+	if c.repair.Wanted() && (unknown || diverged || reused) {
 		c.broken = max(c.broken, gen)
 	}
 }
@@ -196,7 +224,7 @@ var (
 
 // open decrypts a message under a gen, and deletes the one-time prekey that it used up. Nothing
 // changes but what is counted when the error is not nil.
-func (c *conversation) open(tx *keystore.Tx, m *ratchet.Message, gen uint64) ([]byte, error) {
+func (c *conversation) open(tx *keystore.Tx, m *ratchet.Message, gen uint64, at written) ([]byte, error) {
 	if gen < c.since {
 		return nil, errOver
 	}
@@ -208,7 +236,7 @@ func (c *conversation) open(tx *keystore.Tx, m *ratchet.Message, gen uint64) ([]
 	}
 	opened, err := sessions.Open(&own, storedPrekeys{tx}, m)
 	if err != nil {
-		c.failed(m, gen, err)
+		c.failed(m, gen, at, err)
 		return nil, err
 	}
 	if opened.Used != 0 {
@@ -218,7 +246,10 @@ func (c *conversation) open(tx *keystore.Tx, m *ratchet.Message, gen uint64) ([]
 	}
 	c.sessions = sessions
 	if anew {
-		c.since = gen
+		c.since, c.newest = gen, written{}
+	}
+	if at.after(c.newest) {
+		c.newest = at
 	}
 	if opened.Began && opened.Newest {
 		c.restores = tx.Restores() // it began after the store was found to be an old copy

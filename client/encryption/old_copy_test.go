@@ -2,11 +2,13 @@ package encryption_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/client/encryption"
 	"github.com/peerrelay/peerrelay/client/keystore"
+	"github.com/peerrelay/peerrelay/e2ee/ratchet"
 	"github.com/peerrelay/peerrelay/e2ee/senderkey"
 	"github.com/peerrelay/peerrelay/wire"
 )
@@ -66,4 +68,48 @@ func TestNoticeOwn(t *testing.T) {
 	alice.say("two")
 	require.Equal(t, uint64(2), alice.relay.last, "a generation of its own")
 	require.Greater(t, w.seen[alice.id()], last+7)
+}
+
+// A direct room whose other device went back to an old copy, and seals under numbers that it used: the
+// first message of it is lost, is reported, and has the conversation begin anew.
+func TestOldCopyInADirectRoomIsRepaired(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{"owner", "agent"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			d, owner, agent := newDirect(t)
+			agent.reads(t, owner, owner.says(t, "first"), "first")
+			owner.reads(t, agent, agent.says(t, "answer"), "answer")
+			restored, other := owner, agent
+			if role == "agent" {
+				restored, other = agent, owner
+			}
+			copied := restored.backUp(t)
+			var before [][]byte
+			for range 3 {
+				before = append(before, restored.says(t, "of the newer one"))
+				other.reads(t, restored, before[len(before)-1], "of the newer one")
+			}
+			for _, raw := range before { // even if their ids were forgotten
+				other.loses(t, restored, raw, ratchet.ErrDuplicate)
+			}
+			require.Equal(t, &encryption.Due{}, other.due(t), "repeats are no reason")
+			restored.restore(t, copied)
+			d.now = d.now.Add(time.Second)
+
+			other.loses(t, restored, restored.says(t, "with an old state"), ratchet.ErrDuplicate)
+			require.True(t, other.due(t).Prepare)
+			_, err := other.seal(t, "x")
+			require.ErrorIs(t, err, encryption.ErrPrepare)
+			require.NoError(t, other.prepare(t))
+			require.Equal(t, 1, d.resets)
+			for _, p := range []*party{owner, agent} {
+				p.hears(t, &d.events[0])
+			}
+			agent.reads(t, owner, owner.says(t, "anew"), "anew")
+			owner.reads(t, agent, agent.says(t, "answer"), "answer")
+			require.Equal(t, &encryption.Due{}, other.due(t))
+			require.Equal(t, 1, d.resets)
+		})
+	}
 }

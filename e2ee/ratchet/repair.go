@@ -24,7 +24,8 @@ const (
 //
 // A session is given up at once when a message is ErrUnknownSession or ErrUnknownPrekey, and
 // when ResetAfter messages in a row are ErrNotAuthentic or ErrTooFarAhead; one that was
-// damaged on its way, or forged, is reported and no more. No other error gives a session up.
+// damaged on its way, or forged, is reported and no more. No other error gives a session up; but
+// Reused does, of a message that did not come before and has a number that did.
 // Each one is given up once: what still comes of it is no reason for another reset.
 //
 // Then Ask says when to ask the relay for a reset, once and then ever more rarely, until
@@ -61,9 +62,21 @@ func (r *Repair) Failed(m *Message, err error) {
 	default:
 		return
 	}
+	r.giveUp(h.Session)
+}
+
+// Reused says that the other side sealed a message under a number that it had used for another one,
+// which was ErrDuplicate: its state is an old copy.
+func (r *Repair) Reused(m *Message) {
+	if h, err := ParseHeader(m.Header); err == nil && !slices.Contains(r.givenUp, h.Session) {
+		r.giveUp(h.Session)
+	}
+}
+
+func (r *Repair) giveUp(session SessionID) {
 	r.suspect, r.failures = SessionID{}, 0
 	r.wanted = true
-	r.givenUp = append(r.givenUp, h.Session)
+	r.givenUp = append(r.givenUp, session)
 	if len(r.givenUp) > maxGivenUp {
 		r.givenUp = slices.Delete(r.givenUp, 0, len(r.givenUp)-maxGivenUp)
 	}
