@@ -33,4 +33,7 @@
 // whatever way (Linux), and Start ends one that is still there before it starts its
 // own. It has a session of its own, so that a Ctrl-C in the terminal reaches the relay
 // alone, which then stops it last.
+//
+// A server that ends by itself, killed or for want of disk space, is started again under
+// the same address, for as long as it takes.
 package pgd

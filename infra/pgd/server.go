@@ -8,11 +8,9 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -64,24 +62,19 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Server is a running PostgreSQL server. Its methods are safe for concurrent use.
+// Server is a running PostgreSQL server, which is started again when it ends by itself.
+// Its methods are safe for concurrent use.
 type Server struct {
 	log       *slog.Logger
+	cfg       Config
 	folder    folder
 	lock      *FolderLock
 	socketDir string
 	version   int
 
-	cmd     *exec.Cmd
-	output  *os.File // read end of the server's stderr
-	logs    *logFile
-	drained chan struct{} // closed when the log has been read to its end
-	exited  chan struct{} // closed when the postmaster has ended; waitErr is set then
-	waitErr error
-
-	mu      sync.Mutex
-	closing bool
-	done    chan struct{} // closed when it ended unasked
+	current *postmaster // start's, then keep's, then close's
+	end     context.CancelFunc
+	kept    chan struct{} // closed when keep has ended
 
 	closeOnce sync.Once
 	closed    chan struct{}
@@ -100,30 +93,28 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
-	s := &Server{
-		log:    cfg.Logger,
-		exited: make(chan struct{}), drained: make(chan struct{}),
-		done: make(chan struct{}), closed: make(chan struct{}),
-	}
-	if err := s.start(ctx, cfg); err != nil {
+	s := &Server{log: cfg.Logger, cfg: cfg, kept: make(chan struct{}), closed: make(chan struct{})}
+	if err := s.start(ctx); err != nil {
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	s.end = end
+	go func() {
+		defer close(s.kept)
+		s.keep(life)
+	}()
 	s.log.InfoContext(ctx, "started", "version", s.version, "socket_dir", s.socketDir,
 		"run_as", s.folder.acct.name, "took", time.Since(begin))
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, cfg Config) (err error) {
-	want, err := dataVersion(cfg.Dir)
-	if err != nil {
-		return err
-	}
-	progs, err := findPrograms(ctx, cfg.BinDir, want)
+func (s *Server) start(ctx context.Context) (err error) {
+	progs, err := s.findPrograms(ctx)
 	if err != nil {
 		return err
 	}
 	s.version = progs.version
-	if s.folder, err = openFolder(cfg.Dir, cfg.RunAs); err != nil {
+	if s.folder, err = openFolder(s.cfg.Dir, s.cfg.RunAs); err != nil {
 		return err
 	}
 	if s.lock, err = Lock(s.folder.root); err != nil {
@@ -134,44 +125,119 @@ func (s *Server) start(ctx context.Context, cfg Config) (err error) {
 			err = errors.Join(err, s.folder.removeSocketDir(), s.lock.Unlock())
 		}
 	}()
-	if err := s.prepare(ctx, cfg, progs); err != nil {
+	if err := s.endLeftovers(ctx); err != nil {
 		return err
 	}
-	if err := s.launch(progs); err != nil {
+	made, err := s.folder.initialise(ctx, progs)
+	if err != nil {
 		return err
 	}
-	if err := s.awaitReady(ctx); err != nil {
-		s.abort()
+	if made {
+		s.log.InfoContext(ctx, "made a new database", "version", s.version)
+	}
+	if s.socketDir, err = s.folder.socketDir(); err != nil {
 		return err
 	}
-	return nil
+	if err := s.folder.writeConf(s.cfg); err != nil {
+		return err
+	}
+	return s.launch(ctx, progs)
 }
 
-// prepare brings the folder into the state in which the server can be launched.
-func (s *Server) prepare(ctx context.Context, cfg Config, p programs) error {
+func (s *Server) findPrograms(ctx context.Context) (programs, error) {
+	want, err := dataVersion(s.cfg.Dir)
+	if err != nil {
+		return programs{}, err
+	}
+	return findPrograms(ctx, s.cfg.BinDir, want)
+}
+
+// endLeftovers ends what is left of an earlier run, an earlier relay's too, so that the
+// server can be launched.
+func (s *Server) endLeftovers(ctx context.Context) error {
 	for _, data := range []string{s.folder.data(), s.folder.draft()} {
 		left, err := stopLeftover(ctx, data)
 		if err != nil {
 			return err
 		}
 		if left {
-			s.log.WarnContext(ctx, "ended a server that an earlier relay had left running")
+			s.log.WarnContext(ctx, "ended server processes that an earlier run had left")
 		}
 	}
-	made, err := s.folder.initialise(ctx, p)
+	return s.folder.removeStaleLocks()
+}
+
+// launch starts a postmaster and waits until it can be used.
+func (s *Server) launch(ctx context.Context, progs programs) error {
+	p, err := launch(s.folder, s.socketDir, progs)
 	if err != nil {
 		return err
 	}
-	if made {
-		s.log.InfoContext(ctx, "made a new database", "version", p.version)
-	}
-	if err := s.folder.removeStaleLocks(); err != nil {
+	if err := s.awaitReady(ctx, p); err != nil {
+		p.abort(s.log)
 		return err
 	}
-	if s.socketDir, err = s.folder.socketDir(); err != nil {
+	s.current = p
+	return nil
+}
+
+const (
+	firstPause = 100 * time.Millisecond // before a server that has ended is started again
+	lastPause  = 10 * time.Second       // when that has failed often
+	settled    = time.Minute            // who has run for so long begins with the first pause
+)
+
+// keep starts the server again whenever it ends by itself, until life ends. It does not
+// give up: what keeps it from starting, as a full disk, may go away, and a relay that is
+// not ready meanwhile tells its clients more than one that is gone.
+func (s *Server) keep(life context.Context) {
+	pause := firstPause
+	for {
+		begin := time.Now()
+		select {
+		case <-s.current.exited:
+		case <-life.Done():
+			return
+		}
+		if time.Since(begin) >= settled {
+			pause = firstPause
+		}
+		ended := time.Now()
+		s.log.ErrorContext(life, "server ended by itself, and is started again", "error", s.current.err)
+		for {
+			select {
+			case <-time.After(pause):
+			case <-life.Done():
+				return
+			}
+			pause = min(2*pause, lastPause)
+			err := s.again(life)
+			if err == nil {
+				s.log.InfoContext(life, "started again", "took", time.Since(ended))
+				break
+			}
+			if life.Err() != nil {
+				return
+			}
+			s.log.ErrorContext(life, "server could not be started again; another attempt follows", "error", err)
+		}
+	}
+}
+
+// again launches the server after current has ended.
+func (s *Server) again(ctx context.Context) error {
+	// Looked for anew, since an upgrade of the package is one of the ways to end.
+	progs, err := s.findPrograms(ctx)
+	if err != nil {
 		return err
 	}
-	return s.folder.writeConf(cfg)
+	if err := s.endLeftovers(ctx); err != nil {
+		return err
+	}
+	if err := s.current.drain(); err != nil {
+		return err
+	}
+	return s.launch(ctx, progs)
 }
 
 // removeStaleLocks removes the lock files of a server that is known to be gone.
@@ -191,65 +257,8 @@ func (f folder) removeStaleLocks() error {
 	return nil
 }
 
-// launch starts the postmaster and the two goroutines that own it.
-func (s *Server) launch(p programs) error {
-	base, inherit, err := s.folder.reach()
-	if err != nil {
-		return err
-	}
-	defer closeAll(inherit)
-	if s.logs, err = openLog(s.folder.log()); err != nil {
-		return err
-	}
-	out, in, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("make log pipe: %w", err)
-	}
-	defer in.Close()
-	serverSide := s.socketDir
-	if base != s.folder.root {
-		serverSide = filepath.Join(base, "run")
-	}
-	args := append([]string{"-D", filepath.Join(base, "data")}, fixedArgs(base, serverSide)...)
-	cmd := exec.Command(p.path("postgres"), args...) //nolint:noctx // it outlives Start's context
-	cmd.Dir = "/"
-	cmd.Env = cleanEnv()
-	cmd.ExtraFiles = inherit
-	cmd.Stdout, cmd.Stderr = in, in
-	cmd.SysProcAttr = s.folder.acct.sysProcAttr()
-	dieWithRelay(cmd.SysProcAttr, syscall.SIGINT) // fast shutdown
-	ended, err := startBound(cmd)
-	if err != nil {
-		out.Close()
-		s.logs.file.Close()
-		return fmt.Errorf("start server: %w", err)
-	}
-	s.cmd, s.output = cmd, out
-	go func() {
-		defer close(s.drained)
-		s.logs.drain(out)
-	}()
-	go func() { s.ended(<-ended) }()
-	return nil
-}
-
-// ended records the end of the postmaster.
-func (s *Server) ended(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil {
-		err = errors.New("exit status 0")
-	}
-	s.waitErr = err
-	close(s.exited)
-	if !s.closing {
-		close(s.done)
-		s.log.Error("server ended by itself", "error", err)
-	}
-}
-
 // awaitReady returns when the database can be used, making it if need be.
-func (s *Server) awaitReady(ctx context.Context) error {
+func (s *Server) awaitReady(ctx context.Context, p *postmaster) error {
 	retry := time.NewTicker(10 * time.Millisecond)
 	defer retry.Stop()
 	for {
@@ -259,10 +268,10 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-retry.C:
-		case <-s.exited:
-			<-s.drained
-			return fmt.Errorf("server ended while it started (%w), see %s: %s", s.waitErr, s.logs.path,
-				strings.TrimSpace(s.logs.tail.String()))
+		case <-p.exited:
+			<-p.drained
+			return fmt.Errorf("server ended while it started (%w), see %s: %s", p.err, p.logs.path,
+				strings.TrimSpace(p.logs.tail.String()))
 		case <-ctx.Done():
 			return fmt.Errorf("wait until the server answers: %w, last: %w", ctx.Err(), answer)
 		}
@@ -326,9 +335,6 @@ func (s *Server) SocketDir() string { return s.socketDir }
 // Version is the server's major version.
 func (s *Server) Version() int { return s.version }
 
-// Done is closed when the server ends without Close.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
 // Close stops the server by a fast shutdown: it breaks connections off, rolls their
 // transactions back and writes a checkpoint. When ctx ends first the shutdown becomes an
 // immediate one, which costs the next start a recovery but loses nothing that was
@@ -344,80 +350,8 @@ func (s *Server) Close(ctx context.Context) error {
 }
 
 func (s *Server) close(ctx context.Context) error {
-	err := s.stop(ctx)
+	s.end()
+	<-s.kept
+	err := s.current.stop(ctx)
 	return errors.Join(err, s.folder.removeSocketDir(), s.lock.Unlock())
 }
-
-// abort ends a server that did not come up.
-func (s *Server) abort() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if err := s.stop(ctx); err != nil {
-		s.log.Warn("end a server that did not come up", "error", err)
-	}
-}
-
-// stop ends the postmaster and waits for it, its children and its log.
-func (s *Server) stop(ctx context.Context) error {
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
-	err := s.shutdown(ctx)
-	// The children hold the log pipe: its end is theirs.
-	select {
-	case <-s.drained:
-	case <-time.After(10 * time.Second):
-		err = errors.Join(err, errors.New("server processes still hold the log"))
-		err = errors.Join(err, s.output.SetReadDeadline(time.Now()))
-		<-s.drained
-	}
-	s.output.Close()
-	return err
-}
-
-func (s *Server) shutdown(ctx context.Context) error {
-	select {
-	case <-s.exited:
-		if s.unasked() {
-			return fmt.Errorf("server had ended by itself: %w", s.waitErr)
-		}
-		return nil
-	default:
-	}
-	s.signal(syscall.SIGINT)
-	select {
-	case <-s.exited:
-		return s.exitErr()
-	case <-ctx.Done():
-	}
-	err := fmt.Errorf("fast shutdown was cut short: %w", ctx.Err())
-	s.signal(syscall.SIGQUIT)
-	select {
-	case <-s.exited:
-		return err
-	case <-time.After(5 * time.Second):
-	}
-	s.signal(syscall.SIGKILL)
-	<-s.exited
-	return err
-}
-
-// exitErr is nil when the postmaster ended as it should.
-func (s *Server) exitErr() error {
-	if s.cmd.ProcessState.Success() {
-		return nil
-	}
-	return fmt.Errorf("fast shutdown: %w", s.waitErr)
-}
-
-func (s *Server) unasked() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// signal fails only when the postmaster has just ended, and then there is no need.
-func (s *Server) signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig) }

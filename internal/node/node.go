@@ -208,7 +208,6 @@ func (n *Node) startDatabase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.watch("PostgreSQL", n.database.Done())
 	n.onClose("database", n.database.Close)
 	return nil
 }
@@ -226,16 +225,6 @@ func (n *Node) checkDatabaseThere() error {
 			"or remove nats/ to begin anew", database, inboxes)
 	}
 	return nil
-}
-
-// watch reports a part that ends before the node does.
-func (n *Node) watch(name string, done <-chan struct{}) {
-	go func() {
-		<-done
-		if !n.stopping.Load() {
-			n.failed <- fmt.Errorf("%s has ended by itself", name)
-		}
-	}()
 }
 
 func (n *Node) startStore(ctx context.Context) error {
