@@ -96,6 +96,7 @@ var failures = []struct { //nolint:gochecknoglobals // a table
 	{"kind", encryption.ErrKind},
 	{"not_activated", encryption.ErrNotActivated},
 	{"not_member", ErrNotMember},
+	{"implausible", keystore.ErrImplausible},
 }
 
 const refusedClass = "refused"

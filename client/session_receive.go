@@ -301,6 +301,9 @@ func (s *Session) event(tx *keystore.Tx, room *encryption.Room, frame *wire.Serv
 		return nil
 	default:
 	}
+	if err := notFarAhead(s.knownVersion(tx), event.Version); err != nil {
+		return saveItem(tx, s.id, &savedItem{Failure: newFailure(event.EventID, "", frame.StreamID, err)})
+	}
 	n.changed = true
 	if err := s.cipher.Event(tx, room, event); err != nil {
 		return err

@@ -32,7 +32,7 @@ func (s *Session) lookUp(ctx context.Context) error {
 		return err
 	}
 	return s.store.Update(func(tx *keystore.Tx) error {
-		if err := s.take(tx, &found); err != nil {
+		if newest, err := s.take(tx, &found); err != nil || !newest {
 			return err
 		}
 		if err := s.joinAgain(tx, found.ParticipantID); err != nil {
@@ -93,7 +93,8 @@ func (s *Session) recall(cause error) bool {
 		if err := json.Unmarshal(text, &found); err != nil {
 			return err
 		}
-		return s.take(tx, &found)
+		_, err := s.take(tx, &found)
+		return err
 	})
 	if err != nil {
 		return false
@@ -102,26 +103,53 @@ func (s *Session) recall(cause error) bool {
 	return true
 }
 
+// maxVersionsAhead is how far a room's version may rise from one answer or event to the next. A lie
+// of the relay that was believed would be above all news that follow, of members who left and of
+// conversations that were begun anew.
+const maxVersionsAhead = 1 << 20
+
+// notFarAhead returns keystore.ErrImplausible for a version that is far above the known one.
+func notFarAhead(known, version int64) error {
+	if version > known+maxVersionsAhead {
+		return fmt.Errorf("version %d of the room, after %d: %w", version, known, keystore.ErrImplausible)
+	}
+	return nil
+}
+
+// knownVersion is that of the room as this device last heard of it.
+func (s *Session) knownVersion(tx *keystore.Tx) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known.RoomID != "" {
+		return s.known.Version
+	}
+	var before Room
+	if text := tx.Get(keystore.Rooms, roomKey(s.id)); text != nil && json.Unmarshal(text, &before) == nil {
+		return before.Version
+	}
+	return 0
+}
+
 // take makes a room the one that is known, unless a newer one is.
-func (s *Session) take(tx *keystore.Tx, found *Room) error {
-	if err := s.fits(found); err != nil {
-		return err
+func (s *Session) take(tx *keystore.Tx, found *Room) (newest bool, err error) {
+	if err := errors.Join(s.fits(found), notFarAhead(s.knownVersion(tx), found.Version)); err != nil {
+		return false, err
 	}
 	sealable, changed, err := s.members(tx, found)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known.RoomID != "" && found.Version < s.known.Version {
-		return nil
+		return false, nil
 	}
 	if s.known.RoomID == "" { // neither changes, so they are read without the lock
 		s.self, s.scheme = found.ParticipantID, found.Scheme
 	}
 	s.remember(sealable.Members)
 	s.known, s.sealable, s.changed, s.stale = *found, sealable, changed, false
-	return nil
+	return true, nil
 }
 
 // errRoom reports a relay that says something else of a room than before.
@@ -157,6 +185,7 @@ func (s *Session) remember(members []encryption.Member) {
 func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[string]error, error) {
 	room := encryption.Room{
 		ID: found.RoomID, Kind: found.Kind, Scheme: found.Scheme, Version: uint64(found.Version),
+		Unwritten: found.Activated != nil && !*found.Activated,
 		Self: encryption.Self{
 			Participant: found.ParticipantID, Identity: s.device.keys.identity, Agreement: s.device.keys.agreement, Keys: s.device.keys.public,
 		},
@@ -313,5 +342,8 @@ func (r sessionRelay) PrekeyBundle(ctx context.Context, device string) (ratchet.
 
 func (r sessionRelay) ResetRoom(ctx context.Context) (version uint64, err error) {
 	room, err := r.session.device.ResetRoom(ctx, r.session.id)
+	if err == nil {
+		err = notFarAhead(int64(r.session.snapshot().Version), room.Version)
+	}
 	return uint64(max(0, room.Version)), err
 }

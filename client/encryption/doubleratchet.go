@@ -82,8 +82,11 @@ func resetWhereDue(ctx context.Context, relay Relay, store *keystore.Store, room
 // the owner has to begin.
 func beginSession(ctx context.Context, relay Relay, store *keystore.Store, room *Room, peer *Member, now time.Time) error {
 	var missing bool
-	err := store.View(func(tx *keystore.Tx) error {
+	err := store.Update(func(tx *keystore.Tx) error {
 		c, err := loadConversation(tx, room, &peer.Keys)
+		if err == nil && c.owner && room.Unwritten { // the event of a reset may still be to come
+			err = c.endBefore(tx, room.Version)
+		}
 		missing = err == nil && c.mayBegin()
 		return err
 	})

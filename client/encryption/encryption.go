@@ -75,9 +75,12 @@ type Room struct {
 	Kind    string // group or direct
 	Scheme  string
 	Version uint64 // of Members
-	Self    Self
-	Role    string
-	Members []Member // everybody else who is in it now
+	// Unwritten says that the owner of a direct room has not written since it was begun, or begun
+	// anew, as the relay has it.
+	Unwritten bool
+	Self      Self
+	Role      string
+	Members   []Member // everybody else who is in it now
 }
 
 // Relay is what Prepare asks of the relay.

@@ -31,6 +31,10 @@ const (
 	// the oldest private keys go first.
 	maxOneTimePrekeys = 1000
 	maxPrekeyID       = 1<<31 - 1
+	// maxPrekeysAhead is how far above all ids that the store knows of the relay may be: a store that
+	// is an old copy has not made the newest ones. A higher one is not believed, as it would leave no
+	// ids.
+	maxPrekeysAhead = 1 << 20
 )
 
 // ErrPrekeys says that this device has no id left for a prekey.
@@ -56,6 +60,10 @@ const (
 	oneTimePrekeys = "one-time/"
 	uploadKey      = "upload"
 )
+
+// lastOneTimeKey, in the bucket Device, is the highest id of a one-time prekey that was made: all of
+// them may be used up.
+const lastOneTimeKey = "last-one-time-prekey"
 
 func prekeyKey(prefix string, id uint32) string { return fmt.Sprintf("%s%010d", prefix, id) }
 
@@ -148,6 +156,14 @@ func oneTimeIDs(tx *keystore.Tx) (ids []uint32) {
 	return ids
 }
 
+func lastOneTime(tx *keystore.Tx) uint32 {
+	stored := tx.Get(keystore.Device, lastOneTimeKey)
+	if len(stored) != 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(stored)
+}
+
 // upload is what is being published, stored as signed prekey's id(4), 0 for none, first
 // one-time prekey's id(4) and their number(4).
 type upload struct{ signed, first, count uint32 }
@@ -217,8 +233,11 @@ func makeSigned(tx *keystore.Tx, published uint32, now time.Time) (id uint32, er
 	if newest.id != 0 && newest.id == published && !newest.old(now) {
 		return 0, nil
 	}
-	if max(newest.id, published) >= maxPrekeyID {
+	switch {
+	case max(newest.id, published) >= maxPrekeyID:
 		return 0, ErrPrekeys
+	case published > newest.id+maxPrekeysAhead:
+		return 0, fmt.Errorf("signed prekey %d, after %d: %w", published, newest.id, keystore.ErrImplausible)
 	}
 	made := signedPrekey{id: max(newest.id, published) + 1, created: now}
 	if made.private, err = newPrivateKey(); err != nil {
@@ -235,12 +254,15 @@ func makeSigned(tx *keystore.Tx, published uint32, now time.Time) (id uint32, er
 
 // makeOneTime makes one-time prekeys, and returns the first one's id and their number.
 func makeOneTime(tx *keystore.Tx, last uint32, count int) (first, made uint32, err error) {
-	ids := oneTimeIDs(tx)
+	ids, known := oneTimeIDs(tx), lastOneTime(tx)
 	if len(ids) > 0 {
-		last = max(last, ids[len(ids)-1])
+		known = max(known, ids[len(ids)-1])
 	}
-	if count > maxPrekeyID-int(last) {
+	switch last = max(last, known); {
+	case count > maxPrekeyID-int(last):
 		return 0, 0, ErrPrekeys
+	case last > known+maxPrekeysAhead:
+		return 0, 0, fmt.Errorf("one-time prekey %d, after %d: %w", last, known, keystore.ErrImplausible)
 	}
 	first = last + 1
 	for range count {
@@ -252,6 +274,9 @@ func makeOneTime(tx *keystore.Tx, last uint32, count int) (first, made uint32, e
 		if err := tx.Put(keystore.Prekeys, prekeyKey(oneTimePrekeys, last), private[:]); err != nil {
 			return 0, 0, err
 		}
+	}
+	if err := tx.Put(keystore.Device, lastOneTimeKey, binary.BigEndian.AppendUint32(nil, last)); err != nil {
+		return 0, 0, err
 	}
 	for _, id := range ids[:max(0, len(ids)+count-maxOneTimePrekeys)] {
 		if err := deleteOneTimePrekey(tx, id); err != nil {

@@ -30,6 +30,9 @@ var (
 	ErrReadOnly = errors.New("nothing can be changed here")
 	// ErrGeneration reports a generation that is not newer than those the store knows.
 	ErrGeneration = errors.New("not a fresh generation")
+	// ErrImplausible reports a number of the relay's that is far above all that the store knows of,
+	// as only a relay names it that lies. Believed, it would be above all that follows.
+	ErrImplausible = errors.New("the relay names a number that is far above all that this device knows of")
 	// ErrUncertain reports an Update of which it is not known whether it was saved, as the disk
 	// failed. The store takes no more of them; it can be closed and opened again.
 	ErrUncertain = errors.New("the disk failed: it is not known what was saved")

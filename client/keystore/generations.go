@@ -8,6 +8,11 @@ import (
 // restoresKey counts in the internal bucket how often NoticeRestored found something.
 const restoresKey = "restores"
 
+// MaxAhead is how far above the highest generation that the store knows of in a room the relay may
+// be: a device allocates one when somebody leaves and writes on, so that this is more than any copy
+// that is put back lacks.
+const MaxAhead = 1 << 16
+
 // Restores is how often it was noticed that the store was an old copy. A state that was saved
 // under another number is not to be sent with: the device may have gone further with it.
 func (tx *Tx) Restores() uint64 {
@@ -58,10 +63,15 @@ func (tx *Tx) Generation(room string) (gen uint64, ok bool) {
 
 // SetGeneration saves a generation that the relay has just allocated to this device, in the
 // Update that saves its sender key. It returns ErrGeneration for one that is not higher than
-// all that the store knows of in this room: that would be a key used twice.
+// all that the store knows of in this room: that would be a key used twice. One that is more than
+// MaxAhead above it is ErrImplausible.
 func (tx *Tx) SetGeneration(room string, gen uint64) error {
-	if highest, _ := tx.known(room); gen <= highest {
+	highest, _ := tx.known(room)
+	if gen <= highest {
 		return fmt.Errorf("generation %d, after %d: %w", gen, highest, ErrGeneration)
+	}
+	if err := notFarAbove(highest, gen); err != nil {
+		return err
 	}
 	return tx.setKnown(room, gen, true)
 }
@@ -71,7 +81,8 @@ func (tx *Tx) SetGeneration(room string, gen uint64) error {
 // store knows. If the relay's is higher, this store is an old copy, or the relay's answer was
 // lost before it was saved; which of them cannot be told. It then returns true, Restores
 // rises, and no generation of any room is usable until SetGeneration brings a fresh one. A
-// second call with the same number returns false.
+// second call with the same number returns false. A number that is more than MaxAhead above what the
+// store knows is ErrImplausible, and changes nothing.
 //
 // It is to be called before the first message is sent after Open.
 func (s *Store) NoticeRestored(room string, relayGen uint64) (restored bool, err error) {
@@ -80,10 +91,20 @@ func (s *Store) NoticeRestored(room string, relayGen uint64) (restored bool, err
 		if restored = relayGen > highest; !restored {
 			return nil
 		}
+		if err := notFarAbove(highest, relayGen); err != nil {
+			return err
+		}
 		if err := tx.NoticeOldCopy(); err != nil {
 			return err
 		}
 		return tx.setKnown(room, relayGen, false)
 	})
 	return restored && err == nil, err
+}
+
+func notFarAbove(highest, gen uint64) error {
+	if gen > highest+MaxAhead {
+		return fmt.Errorf("generation %d, after %d: %w", gen, highest, ErrImplausible)
+	}
+	return nil
 }
