@@ -79,9 +79,10 @@ func (w *wheel) sweep() {
 	}
 }
 
-// setDeadlineLocked sets one of the connection's deadlines to after from now.
+// setDeadlineLocked sets one of the connection's deadlines to after from now; it comes up to
+// a tick late and never early, as the present tick has begun before.
 func (c *conn) setDeadlineLocked(deadline *tick, after time.Duration) {
-	at := c.front.wheel.now() + tick((after+tickLength-1)/tickLength)
+	at := c.front.wheel.now() + 1 + tick((after+tickLength-1)/tickLength)
 	*deadline = at
 	if c.wheelAt == 0 || at < c.wheelAt {
 		c.wheelAt = c.front.wheel.add(c, at)

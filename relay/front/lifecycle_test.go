@@ -48,6 +48,9 @@ func TestShutdown(t *testing.T) {
 		close(release)
 		busy.requireText("busy")
 		busy.requireClose(wire.CloseGoingAway, wire.ReasonShutdown)
+		for _, c := range []*client{idle, half, busy} {
+			require.NoError(t, c.Close())
+		}
 		require.NoError(t, <-done)
 		require.NoError(t, s.front.Shutdown(t.Context()), "again")
 	})
@@ -68,10 +71,14 @@ func TestShutdownIsBounded(t *testing.T) {
 		stuck, deaf := s.dial(t), s.dial(t)
 		stuck.write(text("stuck"))
 		<-inside
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		require.ErrorIs(t, s.front.Shutdown(ctx), context.DeadlineExceeded)
-		deaf.requireClose(wire.CloseGoingAway, wire.ReasonShutdown)
+		done := make(chan error, 1)
+		go func() { done <- s.front.Shutdown(ctx) }()
+		deaf.requireClose(wire.CloseGoingAway, wire.ReasonShutdown) // and does not close its side
+		require.Empty(t, done)
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
 		_, err := stuck.tryRead()
 		require.Error(t, err)
 		close(release)
@@ -86,7 +93,10 @@ func TestDescriptorReuse(t *testing.T) {
 		t.Run(string(p), func(t *testing.T) {
 			before := descriptors(t)
 			s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = 200 * time.Millisecond })
-			const goroutines, each = 16, 200
+			goroutines, each := 16, 200
+			if p == pathWrapped {
+				each = 50 // each has a goroutine of its own, which no event reaches by a descriptor
+			}
 			var all sync.WaitGroup
 			for g := range goroutines {
 				random := rand.New(rand.NewPCG(uint64(g), 3))
@@ -153,7 +163,7 @@ func TestThousandCloses(t *testing.T) {
 	for _, p := range []path{pathDefault, pathWrapped} {
 		t.Run(string(p), func(t *testing.T) {
 			before := descriptors(t)
-			s := startServer(t, p, nil)
+			s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = time.Hour })
 			const n = 1000
 			clients := make([]*client, n)
 			for i := range clients {
@@ -161,7 +171,6 @@ func TestThousandCloses(t *testing.T) {
 			}
 			s.handler.peer(t, n-1) // all are open
 			var closing sync.WaitGroup
-			began := time.Now()
 			closing.Go(func() {
 				for i := range n {
 					s.handler.peer(t, i).conn.Close(wire.CloseFrozen, wire.ReasonFrozen)
@@ -177,8 +186,7 @@ func TestThousandCloses(t *testing.T) {
 				})
 			}
 			closing.Wait()
-			require.Eventually(t, func() bool { return descriptors(t) <= before+3 }, patience, 10*time.Millisecond)
-			require.Less(t, time.Since(began), 5*time.Second)
+			require.Eventually(t, func() bool { return descriptors(t) <= before+3 }, patience, 10*time.Millisecond, "not by a deadline")
 		})
 	}
 }
@@ -262,7 +270,7 @@ func TestBusyWorkers(t *testing.T) {
 func TestCloseWithoutWorkers(t *testing.T) {
 	// Not parallel: it counts the descriptors of the process.
 	inside, release := make(chan struct{}), make(chan struct{})
-	s := startServer(t, pathDefault, func(c *front.Config) { c.Limits.Workers, c.Limits.CloseTimeout = 1, 200*time.Millisecond })
+	s := startServer(t, pathDefault, func(c *front.Config) { c.Limits.Workers, c.Limits.CloseTimeout = 1, time.Second })
 	s.handler.onMsg = func(_ *echoPeer, msg []byte) bool {
 		if string(msg) == "block" {
 			close(inside)

@@ -14,7 +14,7 @@ import (
 func TestQueueAgainstModel(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 12 {
+	for range 6 {
 		var pool buffers
 		var q outQueue
 		var frames [][]byte // not wholly written

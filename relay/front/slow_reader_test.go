@@ -3,10 +3,12 @@ package front_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +27,7 @@ import (
 func TestSlowReaderIsClosed(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
-		s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = 5 * time.Second })
+		s := startServer(t, p, nil)
 		slow := s.dial(t)
 		slowPeer := s.handler.peer(t, 0)
 		healthy := s.dial(t)
@@ -83,25 +85,47 @@ func TestQueueBoundsAreExact(t *testing.T) {
 			s := startServer(t, pathDefault, func(c *front.Config) {
 				c.Limits.QueueFrames, c.Limits.QueueBytes = tt.frames, tt.bytes
 			})
-			s.dial(t)
-			peer := s.handler.peer(t, 0)
-			// Fill the kernel's buffers, until one frame is begun and stays so.
-			waits := func() bool { return front.Waiting(peer.conn) > 0 }
-			for !waits() {
-				require.True(t, peer.conn.Send(make([]byte, tt.size)))
-				require.Eventually(t, func() bool { return front.Flushed(peer.conn) }, patience, time.Microsecond)
+			// The kernel takes some bytes more when it pleases: then all begins anew.
+			exact := func(attempt int) bool {
+				s.dial(t)
+				peer := s.handler.peer(t, attempt)
+				waiting := 0
+				send := func() bool {
+					if !peer.conn.Send(make([]byte, tt.size)) {
+						return false
+					}
+					waiting += tt.size + 4
+					return true
+				}
+				moved := func() bool { return front.Waiting(peer.conn) != waiting }
+				// Fill the kernel's buffers, until one frame is begun and stays so.
+				for waiting == 0 {
+					require.True(t, send())
+					require.Eventually(t, func() bool { return front.Flushed(peer.conn) }, patience, time.Microsecond)
+					waiting = front.Waiting(peer.conn)
+				}
+				// The begun frame counts as one frame, and with the bytes of it that wait.
+				free := tt.fit - 1
+				if tt.bytes < 1<<20 {
+					free = (tt.bytes - waiting) / (tt.size + 4)
+				}
+				for i := range free {
+					require.True(t, send(), i)
+				}
+				if moved() {
+					return false
+				}
+				if send() {
+					require.True(t, moved(), "one more than fits")
+					return false
+				}
+				peer.requireClosed(t, wire.ClosePolicy)
+				return true
 			}
-			// Now nothing moves any more. The begun frame counts as one frame, and with
-			// the bytes of it that wait.
-			free := tt.fit - 1
-			if tt.bytes < 1<<20 {
-				free = (tt.bytes - front.Waiting(peer.conn)) / (tt.size + 4)
+			attempt := 0
+			for ; !exact(attempt); attempt++ {
+				require.Less(t, attempt, 100)
 			}
-			for i := range free {
-				require.True(t, peer.conn.Send(make([]byte, tt.size)), i)
-			}
-			require.False(t, peer.conn.Send(make([]byte, tt.size)))
-			peer.requireClosed(t, wire.ClosePolicy)
 		})
 	}
 }
@@ -111,24 +135,50 @@ func TestQueueBoundsAreExact(t *testing.T) {
 func TestOneLargeFrameFitsBesideOthers(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, pathDefault, nil)
-	s.dial(t)
-	peer := s.handler.peer(t, 0)
-	filler := make([]byte, 50_000)
-	for front.Waiting(peer.conn) < wire.MaxQueueBytes/4 { // the peer reads nothing
-		require.True(t, peer.conn.Send(filler))
-		require.Eventually(t, func() bool { return front.Flushed(peer.conn) }, patience, time.Microsecond)
+	filler, large := make([]byte, 50_000), make([]byte, wire.MaxPlaintext)
+	fits := func(attempt int) bool {
+		s.dial(t)
+		peer := s.handler.peer(t, attempt)
+		for front.Waiting(peer.conn) < wire.MaxQueueBytes/4 { // the peer reads nothing
+			require.True(t, peer.conn.Send(filler))
+			require.Eventually(t, func() bool { return front.Flushed(peer.conn) }, patience, time.Microsecond)
+		}
+		require.True(t, peer.conn.Send(large))
+		waiting := front.Waiting(peer.conn)
+		if peer.conn.Send(large) { // only if the kernel has taken a part of the first one
+			require.Less(t, front.Waiting(peer.conn), waiting+len(large))
+			return false
+		}
+		peer.requireClosed(t, wire.ClosePolicy)
+		return true
 	}
-	large := make([]byte, wire.MaxPlaintext)
-	require.True(t, peer.conn.Send(large))
-	require.False(t, peer.conn.Send(large))
-	peer.requireClosed(t, wire.ClosePolicy)
+	attempt := 0
+	for ; !fits(attempt); attempt++ {
+		require.Less(t, attempt, 100)
+	}
+}
+
+// more than the kernel takes for a peer that reads nothing: what is sent beyond it waits.
+const overKernel = 6 << 20
+
+// holdsMuch lets so much wait, and readsLittle has the kernel take little of it.
+func holdsMuch(c *front.Config) { c.Limits.QueueBytes, c.Limits.QueueFrames = 2*overKernel, 1<<20 }
+
+func (c *client) readsLittle() {
+	c.t.Helper()
+	nc := c.Conn
+	if inner, ok := nc.(*tls.Conn); ok {
+		nc = inner.NetConn()
+	}
+	require.NoError(c.t, nc.(*net.TCPConn).SetReadBuffer(64<<10)) //nolint:errcheck // it is TCP
 }
 
 func TestWhenDrained(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
-		s := startServer(t, p, nil)
+		s := startServer(t, p, holdsMuch)
 		c := s.dial(t)
+		c.readsLittle()
 		peer := s.handler.peer(t, 0)
 		wait := func(ch chan struct{}) {
 			t.Helper()
@@ -170,8 +220,8 @@ func TestWhenDrained(t *testing.T) {
 		wait(done)
 
 		// Fill the queue, then close: what is held is called too.
-		for front.Waiting(peer.conn) < 100_000 {
-			require.True(t, peer.conn.Send([]byte(msg)))
+		for range overKernel / 50_000 {
+			require.True(t, peer.conn.Send(make([]byte, 50_000)))
 		}
 		called := make(chan struct{})
 		peer.conn.WhenDrained(1, func() { close(called) })
@@ -192,7 +242,7 @@ func TestWhenDrained(t *testing.T) {
 func TestCloseSendsWhatIsQueued(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
-		s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = 5 * time.Second })
+		s := startServer(t, p, nil)
 		c := s.dial(t)
 		peer := s.handler.peer(t, 0)
 		msg := strings.Repeat("q", 20_000)
@@ -213,12 +263,13 @@ func TestCloseSendsWhatIsQueued(t *testing.T) {
 func TestCloseAuthDropsWhatIsQueued(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
-		s := startServer(t, p, func(c *front.Config) { c.Limits.CloseTimeout = patience })
+		s := startServer(t, p, holdsMuch)
 		c := s.dial(t)
+		c.readsLittle()
 		peer := s.handler.peer(t, 0)
 		msg := strings.Repeat("q", 20_000)
-		sent := 0
-		for ; front.Waiting(peer.conn) < 300_000; sent++ {
+		const sent = overKernel / 20_000
+		for range sent {
 			require.True(t, peer.conn.Send([]byte(msg)))
 		}
 		peer.conn.Close(wire.CloseAuth, wire.ReasonAuth)
@@ -230,7 +281,7 @@ func TestCloseAuthDropsWhatIsQueued(t *testing.T) {
 		}
 		code, _ := ws.ParseCloseFrameData(f.Payload)
 		require.Equal(t, wire.CloseAuth, wire.CloseCode(code))
-		require.Less(t, got, sent-8)
+		require.Less(t, got, sent*3/4)
 		c.requireEnd()
 	})
 }
@@ -240,7 +291,7 @@ func TestCloseAuthDropsWhatIsQueued(t *testing.T) {
 func TestBytesAreNeverMixed(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
-		const recipients, senders, each = 30, 8, 60
+		const recipients, senders, each = 30, 8, 30
 		s := startServer(t, p, nil)
 		var clients []*client
 		for range recipients {

@@ -150,9 +150,7 @@ func TestPreAuthLimit(t *testing.T) {
 func TestNodeLimit(t *testing.T) {
 	t.Parallel()
 	forEachPath(t, func(t *testing.T, p path) {
-		s := startServer(t, p, func(c *front.Config) {
-			c.Limits.Conns, c.Limits.CloseTimeout, c.Limits.HelloTimeout = 2, time.Minute, time.Minute
-		})
+		s := startServer(t, p, func(c *front.Config) { c.Limits.Conns = 2 })
 		first := s.dial(t)
 		s.dial(t)
 		for range 3 {
@@ -161,7 +159,7 @@ func TestNodeLimit(t *testing.T) {
 			require.NoError(t, c.Close())
 		}
 		var refused []*client
-		for range 200 {
+		for range 100 {
 			c := s.dialRaw(t)
 			c.write([]byte(upgradeRequest + "\r\n"))
 			refused = append(refused, c)
@@ -193,31 +191,27 @@ func TestNodeLimit(t *testing.T) {
 // and hold up nobody.
 func TestSlowUpgradeHeaders(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, pathDefault, nil)
+	const timeout = 3 * time.Second
+	s := startServerWith(t, pathDefault, timeout, nil)
 	var dribbling sync.WaitGroup
-	began := time.Now()
-	for range 200 {
+	for range 100 {
 		c := s.dialRaw(t)
 		dribbling.Go(func() {
-			ticks := time.NewTicker(300 * time.Millisecond)
+			ticks := time.NewTicker(timeout / 10)
 			defer ticks.Stop()
-			for _, b := range []byte(upgradeRequest) {
+			for _, b := range []byte(upgradeRequest) { // takes many times longer
 				if _, err := c.Write([]byte{b}); err != nil {
-					break
-				}
-				<-ticks.C
-				if time.Since(began) > 2*patience {
-					t.Error("a dribbled request was not cut")
 					return
 				}
+				<-ticks.C
 			}
+			t.Error("a dribbled request was not cut")
 		})
 	}
 	c := s.dial(t)
 	c.write(text("healthy"))
 	c.requireText("healthy")
 	dribbling.Wait()
-	require.Less(t, time.Since(began), patience)
 }
 
 func TestConfigIsChecked(t *testing.T) {
