@@ -60,9 +60,9 @@ func TestAnnounceWaitsForABlockedNode(t *testing.T) {
 		}
 	}
 	// The blocked node keeps its lease, so only the caller's patience ends the wait.
-	err := one.Announce(withTimeout(t, 2*ttl), change(1))
+	err := one.Announce(withTimeout(t, time.Second), change(1))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.True(t, r1.has(1))
+	require.Eventually(t, func() bool { return r1.has(1) }, soon, time.Millisecond)
 	require.False(t, r2.has(1))
 
 	done := make(chan error, 1)
@@ -76,20 +76,16 @@ func TestAnnounceWaitsForABlockedNode(t *testing.T) {
 func TestAnnounceOutlivesANodeWithoutLink(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
-	one, _, _ := join(t, b.url())
+	one, _, nc := join(t, b.url())
 	l := newLink(t, b.url()[len("nats://"):])
-	two, r2, _ := join(t, l.url())
+	two, r2, _ := join(t, l.url(), runsOut)
 	require.NoError(t, one.Announce(withTimeout(t, soon), change(1)))
 	l.set(true)
-	started := time.Now()
 	require.NoError(t, one.Announce(withTimeout(t, soon), change(2)))
 	require.False(t, two.Held(), "an announcement that was answered leaves no node that accepts without it")
 	require.False(t, r2.has(2))
-	require.Less(t, time.Since(started), 3*ttl)
-
-	started = time.Now()
+	require.Len(t, leaseKeys(t, nc), 1, "a node that is gone is waited for once")
 	require.NoError(t, one.Announce(withTimeout(t, soon), change(3)))
-	require.Less(t, time.Since(started), ttl/2, "a node that is gone is waited for once")
 }
 
 func TestAnnounceComesAgainAfterAnApplyError(t *testing.T) {
@@ -141,7 +137,7 @@ func TestAnnounceConcurrently(t *testing.T) {
 	tenant := uuid.New()
 	var wg sync.WaitGroup
 	errs := make(chan error, 90)
-	ctx := withTimeout(t, 30*time.Second)
+	ctx := withTimeout(t, soon)
 	for i, node := range nodes {
 		for k := range 30 {
 			wg.Go(func() {
@@ -215,9 +211,7 @@ func TestCloseWaitsForNobody(t *testing.T) {
 	one, _, _ := join(t, b.url())
 	two, _, _ := join(t, b.url())
 	require.NoError(t, two.Close(withTimeout(t, soon)))
-	started := time.Now()
-	require.NoError(t, one.Announce(withTimeout(t, soon), change(1)))
-	require.Less(t, time.Since(started), ttl/2)
+	require.NoError(t, one.Announce(withTimeout(t, soon), change(1)), "long before a lease runs out")
 }
 
 func TestNodesComeAndGoDuringAnnouncements(t *testing.T) {

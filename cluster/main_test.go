@@ -31,10 +31,11 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	ttl    = 2 * time.Second
-	renew  = 250 * time.Millisecond
-	repeat = 50 * time.Millisecond
-	soon   = 20 * time.Second // for what happens at once on an idle machine
+	ttl      = time.Minute     // the most there is: no lease runs out because the machine has other work
+	shortTTL = 3 * time.Second // where it is to run out
+	renew    = 250 * time.Millisecond
+	repeat   = 50 * time.Millisecond
+	soon     = 40 * time.Second // for what happens at once on an idle machine
 )
 
 // broker is a real NATS server that can be stopped and started again.
@@ -162,6 +163,9 @@ func testConfig(nc *nats.Conn, applier cluster.Applier) cluster.Config {
 	return cluster.Config{Conn: nc, Applier: applier, LeaseTTL: ttl, RenewEvery: renew, Repeat: repeat}
 }
 
+// runsOut has the node's lease run out soon.
+func runsOut(c *cluster.Config) { c.LeaseTTL = shortTTL }
+
 func startNode(t testing.TB, cfg cluster.Config) *cluster.Node {
 	t.Helper()
 	n, err := cluster.Start(t.Context(), cfg)
@@ -175,10 +179,14 @@ func startNode(t testing.TB, cfg cluster.Config) *cluster.Node {
 }
 
 // join starts a node on a connection of its own.
-func join(t testing.TB, url string) (*cluster.Node, *recorder, *nats.Conn) {
+func join(t testing.TB, url string, change ...func(*cluster.Config)) (*cluster.Node, *recorder, *nats.Conn) {
 	t.Helper()
 	nc, r := connect(t, url), &recorder{}
-	return startNode(t, testConfig(nc, r)), r, nc
+	cfg := testConfig(nc, r)
+	for _, f := range change {
+		f(&cfg)
+	}
+	return startNode(t, cfg), r, nc
 }
 
 func withTimeout(t testing.TB, d time.Duration) context.Context {
