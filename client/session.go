@@ -157,9 +157,6 @@ const (
 	paceBurst     = 12
 )
 
-// verdictTimeout is how long the verdicts of a batch may take.
-const verdictTimeout = 30 * time.Second
-
 // OpenSession opens this device's participant in a room. It asks the relay who is in the
 // room; without an answer, what is stored of the room serves. It returns encryption.ErrScheme
 // for rooms of schemes none and mls. While a session of the room is open it is the same one,
@@ -273,7 +270,11 @@ func (l *login) dial(ctx context.Context) (*Conn, error) {
 	l.mu.Lock()
 	l.used = credential
 	l.mu.Unlock()
-	return l.device.Connect(ctx, credential)
+	conn, err := l.device.Connect(ctx, credential)
+	if closed, ok := errors.AsType[*CloseError](err); ok && closed.Code == wire.CloseAuth {
+		l.device.credentials.forget(l.room) // revoked, perhaps: whoever connects next mints another one
+	}
+	return conn, err
 }
 
 // retryable is also true where the credential ended, and nothing else: the next connection

@@ -140,6 +140,7 @@ func (w *watched) Done() <-chan struct{} {
 
 // A command that waits for a session which another one was opening, and was killed, opens it.
 func TestAnotherCommandWasKilledWhileOpening(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t)
 	device, err := client.OpenDevice(h.home("alice"), client.DeviceOptions{})
 	require.NoError(t, err)
@@ -207,6 +208,7 @@ func TestAKilledCommandAsksForItsInput(t *testing.T) {
 
 // Whatever comes to the socket of a running command, it goes on.
 func TestGarbageAtTheSocket(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	listening := h.starts(t, "alice", nil, "listen", "--room", h.room)
 	listening.until(t, "listening in room")

@@ -9,6 +9,7 @@ import (
 )
 
 func TestABoardOfTwo(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	require.Equal(t, "There are no cards.\n", h.says(t, "robot", "", "board", "list").out)
 	made := h.ok(t, "alice", "", "board", "create", "--room", h.room, "--kind", "question", "Which day?",

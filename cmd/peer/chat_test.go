@@ -37,6 +37,7 @@ type printedLine struct {
 	Error    string
 	Event    string
 
+	RoomID    string    `json:"room_id"`
 	DeviceID  string    `json:"device_id"`
 	StreamID  string    `json:"stream_id"`
 	SentAt    time.Time `json:"sent_at"`
@@ -113,6 +114,7 @@ func (h talk) polled(t *testing.T, who string, args ...string) []printedLine {
 }
 
 func TestATalkOfThree(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot", "builder")
 
 	sent := h.ok(t, "alice", "", "send", "--room", h.room, "good", "morning")
@@ -195,8 +197,9 @@ func slicesIndex(lines []exportLine, from string) int {
 }
 
 func TestAFileIsSentAndSaved(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
-	data := make([]byte, 2_100_000)
+	data := make([]byte, 300_000)
 	_, _ = rand.Read(data)
 	large, small := h.home("plan.pdf"), h.home("note.txt")
 	require.NoError(t, os.WriteFile(large, data, 0o600))
@@ -206,7 +209,7 @@ func TestAFileIsSentAndSaved(t *testing.T) {
 	sent := h.ok(t, "alice", "", "send", "--room", h.room, "--file", large)
 	ids, ok := sent["ids"].([]any)
 	require.True(t, ok)
-	require.Greater(t, len(ids), 60)
+	require.Greater(t, len(ids), 8)
 	folder := h.home("inbox")
 	var files []fileLine
 	texts := ""
@@ -246,6 +249,7 @@ func errorLine(t *testing.T, o outcome) (line failureLine) {
 }
 
 func TestErrorsOfASendHaveCodes(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	for _, c := range []struct {
 		want string
@@ -296,6 +300,7 @@ func TestErrorsOfASendHaveCodes(t *testing.T) {
 const hostileText = "a\x1b[2J\x1b]0;title\x07b\u202ec\u009b31md\x00\x7f\r\n2026-12-01 14:03  alice (owner)  send money\ttwice\u2028x"
 
 func TestHostileTextCannotMoveTheTerminal(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	file := h.home("evil\x1b[31m\u202efdp.sh")
 	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
@@ -438,6 +443,12 @@ func (s stream) Write(p []byte) (int, error) {
 	return s.to.Write(p)
 }
 
+// String is for failures of tests.
+func (p *process) String() string {
+	said := p.said()
+	return said.out + "\n" + said.err
+}
+
 func (p *process) said() outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -480,12 +491,13 @@ func (p *process) ends(t *testing.T) outcome {
 		said.code = code
 		return said
 	case <-time.After(time.Minute):
-		t.Fatalf("it does not end: %v", p.said())
+		t.Fatalf("it does not end: %v", p)
 		return outcome{}
 	}
 }
 
 func TestListenPrintsWhatComesAndEndsWithZero(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	h.says(t, "alice", "", "send", "before")
 	listen := h.starts(t, "robot", nil, "listen", "--room", h.room)
@@ -573,6 +585,7 @@ func TestProgressIsForTerminals(t *testing.T) {
 
 // FAULTS J05: what its sender did not sign is a failure, told once, and what follows is shown.
 func TestWhatIsNotAuthenticIsAFailure(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	h.says(t, "robot", "", "raw", "send", "--count", "1", "--recipients", "1")
 	h.says(t, "robot", "", "send", "a real one")

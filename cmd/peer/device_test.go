@@ -88,6 +88,7 @@ func (h household) agent(t *testing.T, owner, who string) string {
 
 // STATE, "Enrollment Protocol Flow".
 func TestFromAnInviteToTwoActiveDevices(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	alice := h.ok(t, "alice", h.relay.Invite(t, "human", true).Token, "enroll", "--url", h.relay.RelayURL(), "--label", "Alice's laptop")
 	require.Equal(t, "APPROVED", alice["state"], "an admin's invite asks for no approval")
@@ -138,6 +139,7 @@ func TestFromAnInviteToTwoActiveDevices(t *testing.T) {
 }
 
 func TestEnrollAndWait(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	said, says := io.Pipe()
@@ -176,6 +178,7 @@ func TestEnrollAndWait(t *testing.T) {
 // STATE, "Device Lifecycle States": a suspended device is let in nowhere, a reinstated one is
 // as before, a revoked one never again.
 func TestSuspendReinstateRevoke(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	robot := h.agent(t, "alice", "robot")
@@ -194,6 +197,7 @@ func TestSuspendReinstateRevoke(t *testing.T) {
 // FAULTS H05: a token is in no output but the one it was asked for in, and files that are
 // there are not written over.
 func TestTokensGoWhereTheyAreAskedFor(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	taken := h.home("taken")
@@ -233,6 +237,7 @@ func TestTokensGoWhereTheyAreAskedFor(t *testing.T) {
 
 // STATE, "Room Lifecycle": from a room to messages in it, and to its end.
 func TestDevicesInARoom(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	alice := h.owner(t, "alice")
 	robot := h.agent(t, "alice", "robot")
@@ -286,6 +291,7 @@ func TestDevicesInARoom(t *testing.T) {
 }
 
 func TestACredentialForOtherPrograms(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	room := text(t, h.ok(t, "alice", "", "room", "create", "--scheme", "none"), "room_id")
@@ -360,6 +366,7 @@ func TestAFolderWithoutADeviceSaysHowToEnroll(t *testing.T) {
 }
 
 func TestIDsThatAreNoneAreWrongUse(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	for _, args := range [][]string{

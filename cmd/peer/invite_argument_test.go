@@ -9,6 +9,7 @@ import (
 // An invite may be an argument: the token, or the file that holds it. What is neither is not
 // repeated, since it may be a token that was typed wrongly.
 func TestEnrollWithAnArgument(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	token := h.relay.Invite(t, "agent", false).Token

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -44,8 +45,8 @@ type commands struct {
 	Credential credentialCommand `cmd:"" help:"Mint a credential of this device in a room."`
 
 	Send   sendCommand    `cmd:"" help:"Send a text or a file to a room, or to one participant of it."`
-	Listen listenCommand  `cmd:"" help:"Print the messages of a room as they come."`
-	Poll   pollCommand    `cmd:"" help:"Print the messages that wait in a room, and end."`
+	Listen listenCommand  `cmd:"" help:"Print the messages of a room, or of all rooms, as they come."`
+	Poll   pollCommand    `cmd:"" help:"Print the messages that wait in a room, or in all rooms, and end."`
 	Notice noticeCommands `cmd:"" help:"Send an alert to a room, as an agent, or list those that were sent."`
 	Board  boardCommands  `cmd:"" help:"Cards that everybody in a room sees: ideas, tasks, questions, decisions."`
 	Export exportCommand  `cmd:"" help:"Write the history of a room, as the relay keeps it: signed and sealed."`
@@ -59,7 +60,7 @@ const description = `The client of Peer Relay: messages that only the devices in
   peer activate --home alice
   peer room create --home alice
   peer send --home alice --room ROOM_ID "good morning"
-  peer listen --home alice --room ROOM_ID
+  peer listen --home alice
 
 Exit code 0 says that it was done, 1 that it was not, and 2 that the command was typed wrongly. With --json, the last line of the
 error output of a command that was not done is a JSON object {"error":CODE,"detail":TEXT}.`
@@ -102,7 +103,6 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, con console) int {
-	var cmds commands
 	exited := -1
 	options := []kong.Option{
 		kong.Name("peer"),
@@ -111,7 +111,7 @@ func run(ctx context.Context, args []string, con console) int {
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	}
-	parser, err := kong.New(&cmds, append(options, con.guest.options()...)...)
+	parser, err := kong.New(grammar(args), append(options, con.guest.options()...)...)
 	if err != nil {
 		con.notef("%v", err)
 		return exitUsage
@@ -129,6 +129,17 @@ func run(ctx context.Context, args []string, con console) int {
 		con.notef("see peer %s--help", commandOf(parsed))
 	}
 	return code
+}
+
+// grammar is all commands, or that one alone which a command line begins with: to prepare for all
+// of them takes longer than most commands do.
+func grammar(args []string) any {
+	for field := range reflect.TypeFor[commands]().Fields() {
+		if len(args) > 0 && args[0] == strings.ToLower(field.Name) {
+			return reflect.New(reflect.StructOf([]reflect.StructField{field})).Interface()
+		}
+	}
+	return new(commands)
 }
 
 // unparsed says what is wrong with a command line.

@@ -8,6 +8,7 @@ import (
 
 // While a device waits for its approval it shows the fingerprint that is to be compared.
 func TestADeviceThatWaitsShowsItsFingerprint(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	token := h.relay.Invite(t, "agent", false).Token
@@ -23,6 +24,7 @@ func TestADeviceThatWaitsShowsItsFingerprint(t *testing.T) {
 
 // What ends the process with the device may be done by a command that runs in it: that is done.
 func TestTheRoomThatIsListenedToIsLeft(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	listening := h.starts(t, "robot", nil, "listen", "--room", h.room)
 	listening.until(t, "listening in room")
@@ -35,6 +37,7 @@ func TestTheRoomThatIsListenedToIsLeft(t *testing.T) {
 
 // Mistakes that are easily made are named.
 func TestMistakesAreNamed(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	device := text(t, h.ok(t, "robot", "", "status"), "device_id")
 	for _, mistake := range []struct {

@@ -52,6 +52,7 @@ func escaped(line string) string {
 // messageLine is a message as it is printed with --json.
 type messageLine struct {
 	Type      string     `json:"type"` // message
+	RoomID    string     `json:"room_id"`
 	ID        string     `json:"id"`
 	From      string     `json:"from"` // participant
 	DeviceID  string     `json:"device_id"`
@@ -76,6 +77,7 @@ type fileLine struct {
 
 type failedLine struct {
 	Type     string `json:"type"` // failure
+	RoomID   string `json:"room_id"`
 	ID       string `json:"id"`
 	From     string `json:"from"` // as the envelope says, unverified
 	StreamID string `json:"stream_id"`
@@ -85,6 +87,7 @@ type failedLine struct {
 
 type eventLine struct {
 	Type          string `json:"type"` // event
+	RoomID        string `json:"room_id"`
 	EventID       string `json:"event_id"`
 	Event         string `json:"event"`
 	Version       int64  `json:"version"`
@@ -97,6 +100,7 @@ type eventLine struct {
 
 type boardLine struct {
 	Type     string `json:"type"` // board
+	RoomID   string `json:"room_id"`
 	EventID  string `json:"event_id"`
 	CardID   string `json:"card_id"`
 	Revision uint64 `json:"revision"`
@@ -104,15 +108,17 @@ type boardLine struct {
 
 type gapLine struct {
 	Type   string `json:"type"` // gap
+	RoomID string `json:"room_id"`
 	Oldest string `json:"oldest,omitempty"`
 }
 
-// printer prints what comes to a room.
+// printer prints what comes to a room, or to several, one item at a time.
 type printer struct {
 	con     console
 	json    bool
-	room    string
-	self    string  // this participant
+	tagged  bool    // people are shown which room it is
+	room    string  // of the item that is printed
+	self    string  // this participant there
 	keep    *keeper // of files; nil: they are named only
 	names   *names
 	printed int // messages
@@ -151,7 +157,7 @@ func (p *printer) message(ctx context.Context, m *client.Message) error {
 	p.printed++
 	if p.json {
 		return writeJSON(p.con.out, messageLine{
-			Type: "message", ID: m.ID, From: m.From, DeviceID: m.Device, Role: string(m.Role), To: m.To, Private: m.Private(p.room),
+			Type: "message", RoomID: p.room, ID: m.ID, From: m.From, DeviceID: m.Device, Role: string(m.Role), To: m.To, Private: m.Private(p.room),
 			Kind: m.Kind.String(), SentAt: m.SentAt, ExpiresAt: m.Expires, StreamID: m.StreamID, Text: m.Text, Files: files,
 		})
 	}
@@ -180,7 +186,7 @@ func tellFile(f *fileLine) string {
 func (p *printer) failure(f *client.Failure) error {
 	if p.json {
 		return writeJSON(p.con.out, failedLine{
-			Type: "failure", ID: f.ID, From: f.From, StreamID: f.StreamID, Error: errorCode(f.Err), Detail: f.Err.Error(),
+			Type: "failure", RoomID: p.room, ID: f.ID, From: f.From, StreamID: f.StreamID, Error: errorCode(f.Err), Detail: f.Err.Error(),
 		})
 	}
 	return p.notice(fmt.Sprintf("a message that says it is from participant %s cannot be shown: %v", f.From, f.Err))
@@ -189,7 +195,7 @@ func (p *printer) failure(f *client.Failure) error {
 func (p *printer) event(ctx context.Context, e *wire.RoomEvent) error {
 	if p.json {
 		return writeJSON(p.con.out, eventLine{
-			Type: "event", EventID: e.EventID, Event: string(e.Event), Version: e.Version, ParticipantID: e.ParticipantID,
+			Type: "event", RoomID: p.room, EventID: e.EventID, Event: string(e.Event), Version: e.Version, ParticipantID: e.ParticipantID,
 			DeviceID: e.DeviceID, Role: e.Role, Epoch: e.Epoch, Remaining: e.Remaining,
 		})
 	}
@@ -219,14 +225,14 @@ func (p *printer) tellEvent(ctx context.Context, e *wire.RoomEvent) string {
 
 func (p *printer) board(b *client.BoardHint) error {
 	if p.json {
-		return writeJSON(p.con.out, boardLine{Type: "board", EventID: b.EventID, CardID: b.CardID, Revision: b.Revision})
+		return writeJSON(p.con.out, boardLine{Type: "board", RoomID: p.room, EventID: b.EventID, CardID: b.CardID, Revision: b.Revision})
 	}
 	return p.notice(fmt.Sprintf("board: card %s has revision %d", b.CardID, b.Revision))
 }
 
 func (p *printer) gap(g *client.Gap) error {
 	if p.json {
-		return writeJSON(p.con.out, gapLine{Type: "gap", Oldest: g.Oldest})
+		return writeJSON(p.con.out, gapLine{Type: "gap", RoomID: p.room, Oldest: g.Oldest})
 	}
 	return p.notice("messages are missing here: the relay dropped them before this device came to read them")
 }
@@ -241,7 +247,7 @@ const (
 // text looks like another message.
 func (p *printer) entry(at time.Time, name, about string, body []string) error {
 	var out strings.Builder
-	out.WriteString(p.colour(dim, at.Local().Format(minute)) + "  " + p.colour(bold, clean(name)) + clean(about))
+	out.WriteString(p.colour(dim, at.Local().Format(minute)+p.tag()) + "  " + p.colour(bold, clean(name)) + clean(about))
 	for i, line := range body {
 		if i == 0 {
 			out.WriteString("  ")
@@ -255,9 +261,17 @@ func (p *printer) entry(at time.Time, name, about string, body []string) error {
 	return err
 }
 
+// tag is the end of the room's id where there are several.
+func (p *printer) tag() string {
+	if !p.tagged {
+		return ""
+	}
+	return "  [" + short(p.room) + "]"
+}
+
 // notice prints what no participant said.
 func (p *printer) notice(text string) error {
-	_, err := fmt.Fprintln(p.con.out, p.colour(dim, time.Now().Format(minute)+"  -- "+clean(text)))
+	_, err := fmt.Fprintln(p.con.out, p.colour(dim, time.Now().Format(minute)+p.tag()+"  -- "+clean(text)))
 	return err
 }
 

@@ -42,6 +42,9 @@ func (c *roomCreateCommand) Run(ctx context.Context, con console) error {
 		if err != nil {
 			return err
 		}
+		if con.shared != nil {
+			con.shared.enters()
+		}
 		return c.show(con, made, func(w io.Writer) {
 			fmt.Fprintf(w, "Room %s is made, a %s room of scheme %s. This device owns it, as participant %s.\n",
 				made.RoomID, made.Kind, made.Scheme, made.ParticipantID)
@@ -58,12 +61,9 @@ func (*roomListCommand) Help() string { return "Example:\n  peer room list --hom
 // Run lists them.
 func (c *roomListCommand) Run(ctx context.Context, con console) error {
 	return c.as(con, func(d *client.Device) error {
-		found := []client.Room{}
-		for room, err := range d.Rooms(ctx) {
-			if err != nil {
-				return err
-			}
-			found = append(found, room)
+		found, err := roomsOf(ctx, d)
+		if err != nil {
+			return err
 		}
 		return c.show(con, map[string]any{"rooms": found}, func(w io.Writer) {
 			if len(found) == 0 {
@@ -78,6 +78,18 @@ func (c *roomListCommand) Run(ctx context.Context, con console) error {
 			_ = table.Flush() // into a buffer
 		})
 	})
+}
+
+// roomsOf are the rooms that a device is in.
+func roomsOf(ctx context.Context, d *client.Device) ([]client.Room, error) {
+	found := []client.Room{}
+	for room, err := range d.Rooms(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, room)
+	}
+	return found, nil
 }
 
 // roomsCommand is a shorter name of peer room list.

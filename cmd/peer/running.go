@@ -24,14 +24,26 @@ import (
 // commands of other processes that run inside of this one (running_server.go), since the key
 // store can be open in one process only.
 type running struct {
-	device *client.Device
+	device  *client.Device
+	changed chan struct{} // holds a value where this device has come into a room by itself
+	all     chan struct{} // holds a value while nobody follows all rooms
 
 	mu    sync.Mutex // guards the following field
 	rooms map[string]*opening
 }
 
 func newRunning(device *client.Device) *running {
-	return &running{device: device, rooms: make(map[string]*opening)}
+	r := &running{device: device, changed: make(chan struct{}, 1), all: make(chan struct{}, 1), rooms: make(map[string]*opening)}
+	r.all <- struct{}{}
+	return r
+}
+
+// enters lets whoever follows all rooms look at once.
+func (r *running) enters() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
 }
 
 // opening is a session that is open, or is being opened.
@@ -83,16 +95,29 @@ func (r *running) open(ctx context.Context, room string, o *opening) {
 	}
 }
 
+// leave ends the session of a room, where there is one: the next one looks anew who this device is
+// there.
+func (r *running) leave(room string) {
+	r.mu.Lock()
+	o := r.rooms[room]
+	delete(r.rooms, room)
+	r.mu.Unlock()
+	if o == nil {
+		return
+	}
+	<-o.done
+	if o.session != nil {
+		_ = o.session.Close()
+	}
+}
+
 // close ends the sessions.
 func (r *running) close() {
 	r.mu.Lock()
-	all := slices.Collect(maps.Values(r.rooms))
+	all := slices.Collect(maps.Keys(r.rooms))
 	r.mu.Unlock()
-	for _, o := range all {
-		<-o.done
-		if o.session != nil {
-			_ = o.session.Close()
-		}
+	for _, room := range all {
+		r.leave(room)
 	}
 }
 

@@ -40,6 +40,7 @@ func (h household) program(t *testing.T, who, folder string, args ...string) *ex
 // The key store can be open in one process only: what others do with the device runs in that
 // one, with their arguments, working folder, input and outputs.
 func TestCommandsRunInTheProcessThatListens(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	listen := h.starts(t, "robot", nil, "listen", "--room", h.room, "--json")
 	listening := h.starts(t, "alice", nil, "listen", "--room", h.room)
@@ -65,14 +66,14 @@ func TestCommandsRunInTheProcessThatListens(t *testing.T) {
 	h.says(t, "robot", "back\n", "send", "-")
 	listening.until(t, "  back\n")
 	folder := t.TempDir()
-	data := bytes.Repeat([]byte("0123456789"), 50_000)
+	data := bytes.Repeat([]byte("0123456789"), 20_000)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "data.bin"), data, 0o600))
 	program := h.program(t, "alice", folder, "send", "--file", "data.bin", "--json")
 	program.Env = append(program.Env, "PEER_ROOM="+h.room) // the one that listens has no such variable
 	sent, err := program.Output()
 	require.NoError(t, err)
 	require.Contains(t, string(sent), `"recipients":["`+h.ids["robot"]+`"]`)
-	listen.until(t, `"name":"data.bin","mime_type":"[^"]*","size_bytes":500000`)
+	listen.until(t, `"name":"data.bin","mime_type":"[^"]*","size_bytes":200000`)
 
 	// Anything else with the device, and one reader of each room.
 	require.Equal(t, "ACTIVE", h.ok(t, "alice", "", "status")["state"])
@@ -114,6 +115,7 @@ func (n neverEnding) Read([]byte) (int, error) {
 
 // A command that ends soon lets the next one wait, without guests.
 func TestShortCommandsWaitForEachOther(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	const count = 6
 	var started []*process
@@ -175,6 +177,7 @@ func TestGuestsAreBounded(t *testing.T) {
 
 // A socket that a killed process left is replaced, and one whose name is too long is elsewhere.
 func TestSocketsThatAreLeftOverOrTooLong(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	long := filepath.Join(h.folder, strings.Repeat("long", 25))
 	require.NoError(t, os.Rename(h.home("robot"), long))
@@ -210,6 +213,7 @@ func TestSocketsThatAreLeftOverOrTooLong(t *testing.T) {
 // FAULTS D, kill -9 between printing and taking: that one message may be printed again, with
 // the same id, and no other.
 func TestAKilledListenRepeatsOneMessageAtMost(t *testing.T) {
+	t.Parallel()
 	h := newTalk(t, "robot")
 	const count = 12
 	for i := range count {

@@ -54,7 +54,6 @@ func TestADeviceWithAPassphrase(t *testing.T) {
 	require.Contains(t, does(exitFailed, "", "status", "--passphrase-file", one).err, "chmod 600 "+one)
 	require.NoError(t, os.Chmod(one, 0o600))
 	t.Setenv("PEER_PASSPHRASE_FILE", one)
-	does(exitOK, "", "status", "--json")
 
 	does(exitUsage, "", "passphrase") // nobody can be asked
 	does(exitUsage, "", "passphrase", "--key-file", "--new-passphrase-file", two)
@@ -62,7 +61,6 @@ func TestADeviceWithAPassphrase(t *testing.T) {
 	does(exitFailed, "", "status")
 	changed := does(exitOK, second+"\n"+first, "passphrase", "--passphrase-file", "-", "--new-passphrase-file", "-", "--json")
 	require.Contains(t, changed.out, `"opened_by":"passphrase"`)
-	does(exitOK, "", "status")
 	changed = does(exitOK, "", "passphrase", "--key-file", "--json")
 	require.Contains(t, changed.out, `"opened_by":"key_file"`)
 	t.Setenv("PEER_PASSPHRASE_FILE", "")
@@ -78,11 +76,12 @@ func TestADeviceWithAPassphrase(t *testing.T) {
 
 // FAULTS J, two clients of one device: the second one is told what is going on.
 func TestASecondPeerOfADevice(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	held, err := client.OpenDevice(h.home("alice"), client.DeviceOptions{})
 	require.NoError(t, err)
-	h.patience = 500 * time.Millisecond
+	h.patience = 100 * time.Millisecond
 	for _, args := range [][]string{{"status"}, {"enroll", "--url", h.relay.URL()}, {"room", "list"}, {"listen", "--room", session}} {
 		got := h.types(t, "alice", strings.Repeat("A", 43), args...)
 		require.Equal(t, exitFailed, got.code)
@@ -94,6 +93,7 @@ func TestASecondPeerOfADevice(t *testing.T) {
 
 // Nothing that a device keeps is shown, by any command that looks at it.
 func TestKeysAreShownNowhere(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	robot := h.agent(t, "alice", "robot")
@@ -140,6 +140,7 @@ func TestKeysAreShownNowhere(t *testing.T) {
 }
 
 func TestFingerprints(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	alice := h.owner(t, "alice")
 	robot := h.agent(t, "alice", "robot")
@@ -163,6 +164,7 @@ func TestFingerprints(t *testing.T) {
 }
 
 func TestARelayThatMoved(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	h.owner(t, "alice")
 	require.Equal(t, exitUsage, h.types(t, "alice", "", "move", "gopher://relay").code)
@@ -175,6 +177,7 @@ func TestARelayThatMoved(t *testing.T) {
 
 // What an older version kept in the clear is taken over by whatever command comes first.
 func TestAnOlderFolder(t *testing.T) {
+	t.Parallel()
 	h := newHousehold(t)
 	id := h.owner(t, "alice")
 	secret, err := keystore.KeyFile(filepath.Join(h.home("alice"), "key-file"))

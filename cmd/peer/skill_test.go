@@ -31,8 +31,7 @@ func TestTheCommandsOfTheSkillAreUnderstood(t *testing.T) {
 				continue
 			}
 			words := shellWords(t, strings.NewReplacer("ROOM_ID", session, "CARD_ID", other, "PARTICIPANT_ID", participant).Replace(arguments))
-			var cmds commands
-			parser, err := kong.New(&cmds, kong.Name("peer"))
+			parser, err := kong.New(grammar(words), kong.Name("peer"))
 			require.NoError(t, err)
 			parsed, err := parser.Parse(words)
 			require.NoError(t, err, line)
@@ -74,5 +73,24 @@ func TestTheErrorsOfTheSkillAreThoseOfThisProgram(t *testing.T) {
 	for code := range told {
 		_, relays := wire.Lookup(wire.Code(code))
 		require.True(t, known[code] || relays, code)
+	}
+}
+
+// A command is the same whether all are prepared for, or it alone.
+func TestOneCommandIsWhatItIsAmongAll(t *testing.T) {
+	t.Parallel()
+	help := func(all any, words ...string) string {
+		var out strings.Builder
+		parser, err := kong.New(all, kong.Name("peer"), kong.Writers(&out, &out), kong.Exit(func(int) {}))
+		require.NoError(t, err)
+		_, _ = parser.Parse(append(words, "--help"))
+		return out.String()
+	}
+	for _, words := range [][]string{{"send"}, {"notice"}, {"board", "create"}, {"raw", "send"}} {
+		require.Equal(t, help(new(commands), words...), help(grammar(words), words...))
+		require.NotContains(t, help(grammar(words), words...), "Enroll a device")
+	}
+	for _, words := range [][]string{nil, {"--help"}, {"shout"}, {"Send"}} {
+		require.Equal(t, new(commands), grammar(words))
 	}
 }
