@@ -86,6 +86,9 @@ func (c call) unexpected(what string) error {
 	return fmt.Errorf("%s: the API's answer is not understood: %s", c.name, what)
 }
 
+// errAPIUnavailable is the API saying that it does not know either. It is no refusal.
+var errAPIUnavailable = errors.New("the API answers that it is unavailable: see its log")
+
 // answer is an HTTP answer, read whole.
 type answer struct {
 	status int
@@ -224,6 +227,8 @@ func (c call) refusal(status int, body []byte) error {
 	meaning, listed := c.refusals[code]
 	info, known := wire.Lookup(code)
 	switch {
+	case !listed && code == wire.Unavailable && status == info.Status:
+		return fmt.Errorf("%s: %w", c.name, errAPIUnavailable)
 	case !listed || !known:
 		return c.unexpected(fmt.Sprintf("status %d with a code that this call does not have", status))
 	case info.Status != status:

@@ -537,3 +537,19 @@ func zipped(text string) string {
 	_ = w.Close()
 	return b.String()
 }
+
+// An API that says it does not know is told from one whose answers nobody understands: an
+// operator looks into its log, and not for a mix of versions.
+func TestAnUnavailableAPIIsNamed(t *testing.T) {
+	t.Parallel()
+	h := newHostile(t)
+	s := h.open(t)
+	h.says(raw(503, `{"error":"unavailable"}`))
+	err := s.Ping(t.Context())
+	opaque(t, err)
+	require.ErrorContains(t, err, "the API answers that it is unavailable")
+	h.says(raw(500, `{"error":"unavailable"}`))
+	err = s.Ping(t.Context())
+	opaque(t, err)
+	require.ErrorContains(t, err, "not understood")
+}
