@@ -102,6 +102,7 @@ func (c *ServeCmd) Run(globals *Globals) error {
 	}
 	c.announce(os.Stdout, n, time.Since(began))
 	c.inviteOwner(starting, os.Stdout, n, log)
+	c.next(os.Stdout, n)
 
 	var failure error
 	select {
@@ -170,12 +171,9 @@ func (c *ServeCmd) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// announce says what a person does next.
+// announce says what runs, and where.
 func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
-	socket, web := "ws", "http"
-	if c.TLSCert != "" {
-		socket, web = "wss", "https"
-	}
+	socket, web := c.schemes()
 	address := from(n.Addr(), "127.0.0.1")
 	var b strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&b, "  %-10s %s\n", name, value) }
@@ -194,20 +192,12 @@ func (c *ServeCmd) announce(w io.Writer, n *node.Node, took time.Duration) {
 	if file := n.ContextFile(); file != "" {
 		line("NATS", "nats --context "+file+" sub 'live.>'")
 	}
-	if n.Role() == node.RoleAll {
-		c.next(&b, n, socket)
-	}
-	if n.Role() == node.RoleAPI {
-		c.edgeHints(&b, n, web)
-	}
-	if n.Role() == node.RoleEdge {
-		fmt.Fprintf(&b, "\nNext, in another terminal, whether it reaches the API and NATS:\n\n  %s --data %s doctor\n\n", program(), n.Data())
-	}
+	b.WriteString("\n")
 	_, _ = io.WriteString(w, b.String())
 }
 
-// inviteOwner shows the invite of the first admin, while there is none. The relay serves
-// without one, too.
+// inviteOwner shows the invite of the first admin, while there is none: it is what a new user
+// begins with. The relay serves without one, too.
 func (c *ServeCmd) inviteOwner(ctx context.Context, w io.Writer, n *node.Node, log *slog.Logger) {
 	invite, made, err := n.OwnerInvite(ctx)
 	if err != nil {
@@ -216,14 +206,20 @@ func (c *ServeCmd) inviteOwner(ctx context.Context, w io.Writer, n *node.Node, l
 	if !made {
 		return
 	}
-	web := "http"
-	if c.TLSCert != "" {
-		web = "https"
-	}
-	const enroll = "bin/peer enroll --home devices/alice --url "
+	_, web := c.schemes()
+	const home = "--home devices/alice"
 	_, _ = fmt.Fprintf(w, "No device is an admin yet. The owner's invite, shown only now and valid until %s, once:\n\n  %s\n\n"+
-		"This asks for it, and makes a device of yours the first admin:\n\n  %s%s://%s\n\nAnother invite:\n\n  %s%s invite create --admin\n\n",
-		moment(invite.ExpiresAt), invite.Token, enroll, web, from(n.Addr(), "127.0.0.1"), program(), dataFlag(n))
+		"Begin with it, in another terminal: peer enroll asks for it, and makes a device of yours the first admin.\n\n"+
+		"  bin/peer enroll %s --url %s://%s\n  bin/peer activate %s\n\nAnother invite:\n\n  %s%s invite create --admin\n\n",
+		moment(invite.ExpiresAt), invite.Token, home, web, from(n.Addr(), "127.0.0.1"), home, program(), dataFlag(n))
+}
+
+// schemes of the public listener's addresses.
+func (c *ServeCmd) schemes() (socket, web string) {
+	if c.TLSCert != "" {
+		return "wss", "https"
+	}
+	return "ws", "http"
 }
 
 // from is a listener's address as one connects to it: where it is every address of the
@@ -244,13 +240,32 @@ var started = map[string]string{
 	node.RoleEdge: "serves (role edge)",
 }
 
+// next says what else can be typed.
+func (c *ServeCmd) next(w io.Writer, n *node.Node) {
+	var b strings.Builder
+	socket, web := c.schemes()
+	switch n.Role() {
+	case node.RoleAPI:
+		c.edgeHints(&b, n, web)
+	case node.RoleEdge:
+		fmt.Fprintf(&b, "Next, in another terminal, whether it reaches the API and NATS:\n\n  %s --data %s doctor\n\n", program(), n.Data())
+	default:
+		data := dataFlag(n)
+		fmt.Fprintf(&b, "To look at envelopes without a device, in another terminal (nothing of it is encrypted):\n\n")
+		fmt.Fprintf(&b, "  %s%s room create\n", program(), data)
+		fmt.Fprintf(&b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program(), data)
+		fmt.Fprintf(&b, "  bin/peer raw listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, from(n.Addr(), "127.0.0.1"))
+	}
+	_, _ = io.WriteString(w, b.String())
+}
+
 // edgeHints says how edges join.
 func (c *ServeCmd) edgeHints(b *strings.Builder, n *node.Node, web string) {
 	flags := "--nats-context " + n.EdgeContextFile()
 	if n.EdgeContextFile() == "" { // as of this node, with a user of less rights
 		flags = "--nats-context EDGE.json --nats-replicas " + strconv.Itoa(c.NATSReplicas)
 	}
-	fmt.Fprintf(b, "\nEdges join with (copy the files to where they run):\n\n")
+	fmt.Fprintf(b, "Edges join with (copy the files to where they run):\n\n")
 	fmt.Fprintf(b, "  relay serve --role edge --data ./edge-data --api-url %s://%s %s --service-token-file %s\n",
 		web, from(n.Addr(), "THIS_MACHINE"), flags, n.ServiceTokenFile())
 	fmt.Fprintf(b, "\nOperator commands are typed here:\n\n  %s --data %s room create\n\n", program(), n.Data())
@@ -263,15 +278,6 @@ func program() string {
 		return built
 	}
 	return os.Args[0]
-}
-
-// next says what to type next.
-func (*ServeCmd) next(b *strings.Builder, n *node.Node, socket string) {
-	data := dataFlag(n)
-	fmt.Fprintf(b, "\nNext, in another terminal:\n\n")
-	fmt.Fprintf(b, "  %s%s room create\n", program(), data)
-	fmt.Fprintf(b, "  %s%s participant add --room ROOM_ID --role agent --credential-file bob.cred\n", program(), data)
-	fmt.Fprintf(b, "  bin/peer raw listen --url %s://%s/v1/relay --credential-file bob.cred\n\n", socket, from(n.Addr(), "127.0.0.1"))
 }
 
 // dataFlag leads operator commands to this relay; empty where its data folder is the usual one.
