@@ -12,6 +12,7 @@ import (
 const (
 	MaxPending      = maxPending
 	MaxPendingBytes = maxPendingBytes
+	RetryBatch      = retryBatch
 )
 
 // MaxArrivingBytes bounds the files that have not come whole.
@@ -49,7 +50,7 @@ func (s *Session) KeepPending(from string, n, size int) error {
 // PendingOf counts them, and their bytes.
 func (s *Session) PendingOf(from string) (n, bytes int, err error) {
 	err = s.store.View(func(tx *keystore.Tx) error {
-		all, _ := allPending(tx)
+		all := allPending(tx)
 		for _, p := range all {
 			if p.from == from {
 				n++

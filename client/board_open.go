@@ -1,15 +1,16 @@
 package client
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/peerrelay/peerrelay/client/encryption"
 	"github.com/peerrelay/peerrelay/client/keystore"
 	"github.com/peerrelay/peerrelay/e2ee/boardseal"
 	"github.com/peerrelay/peerrelay/e2ee/pairwise"
 	"github.com/peerrelay/peerrelay/e2ee/signed"
-	"github.com/peerrelay/peerrelay/wire"
+	"github.com/peerrelay/peerrelay/identity"
 )
 
 // boardPeople are those whose events a device reads, and for whom it seals: everybody who is in
@@ -49,41 +50,27 @@ func (d *Device) meetBoard(ctx context.Context, room string) (*boardPeople, erro
 		device: d, room: room, authors: map[string]boardAuthor{own.ID(): {member: own}},
 		own: pairwise.Own{ID: own.ID(), Identity: d.keys.identity, Agreement: d.keys.agreement},
 	}
-	for i := range found.Participants {
-		if found.Participants[i].ParticipantID == own.ID() {
-			continue
-		}
-		author, err := p.meet(&found.Participants[i])
-		if err != nil {
-			return nil, err
-		}
-		if author.err != nil {
-			p.withheld = append(p.withheld, found.Participants[i].ParticipantID)
-			continue
-		}
-		p.readers = append(p.readers, author.member)
-	}
-	return p, nil
-}
-
-// meet checks and pins the keys of a participant, and remembers it.
-func (p *boardPeople) meet(participant *Participant) (boardAuthor, error) {
-	var author boardAuthor
-	err := p.device.store.Update(func(tx *keystore.Tx) error {
-		m, err := member(tx, participant)
-		author.member = m.Member
+	var members []encryption.Member
+	var changed map[string]error
+	err = d.store.Update(func(tx *keystore.Tx) (err error) {
+		members, changed, err = accepted(tx, &found)
 		return err
 	})
-	switch {
-	case notAccepted(err):
-		author.err = err
-	case err != nil:
-		return author, err
+	if err != nil {
+		return nil, err
 	}
-	if len(p.authors) < maxAuthors {
-		p.authors[participant.ParticipantID] = author
+	for i := range members {
+		p.readers = append(p.readers, members[i].Member)
+		p.authors[members[i].ID()] = boardAuthor{member: members[i].Member}
 	}
-	return author, nil
+	for i := range found.Participants {
+		id := found.Participants[i].ParticipantID
+		if _, known := p.authors[id]; !known {
+			p.withheld = append(p.withheld, id)
+			p.authors[id] = boardAuthor{err: cmp.Or(changed[id], identity.ErrKeys)}
+		}
+	}
+	return p, nil
 }
 
 // author returns who wrote an event: nobody (err of the result) where the relay does not tell the
@@ -92,18 +79,12 @@ func (p *boardPeople) author(ctx context.Context, participant string) (boardAuth
 	if known, ok := p.authors[participant]; ok {
 		return known, nil
 	}
-	found, err := p.device.Member(ctx, p.room, participant)
-	if errors.Is(err, &wire.Error{Code: wire.NotFound}) || errors.Is(err, ErrID) {
-		unknown := boardAuthor{err: ErrUnknownSender}
-		if len(p.authors) < maxAuthors {
-			p.authors[participant] = unknown
-		}
-		return unknown, nil
+	m, why, err := p.device.formerMember(ctx, p.room, participant)
+	author := boardAuthor{member: m.Member, err: why}
+	if err == nil && len(p.authors) < maxAuthors {
+		p.authors[participant] = author
 	}
-	if err != nil {
-		return boardAuthor{}, err
-	}
-	return p.meet(&found)
+	return author, err
 }
 
 // open verifies and opens an event of a participant. why says why it cannot be shown; with an

@@ -157,9 +157,6 @@ const (
 	paceBurst     = 12
 )
 
-// verdictTimeout is how long the verdicts of a batch may take.
-const verdictTimeout = 30 * time.Second
-
 // OpenSession opens this device's participant in a room. It asks the relay who is in the
 // room; without an answer, what is stored of the room serves. It returns encryption.ErrScheme
 // for rooms of schemes none and mls. While a session of the room is open it is the same one,

@@ -1,11 +1,9 @@
 package client
 
 import (
-	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -63,7 +61,7 @@ func (s *Session) saveChunk(tx *keystore.Tx, m *savedMessage, c *content.Chunk) 
 	if a.Count != c.Count || tx.Get(keystore.Messages, at) != nil {
 		return "", false, fmt.Errorf("%w: one chunk twice, or another number of them", content.ErrFile)
 	}
-	if err := s.makeRoom(tx, m.From, key, len(m.Payload)); err != nil {
+	if err := s.makeRoomFor(tx, m.From, key, len(m.Payload)); err != nil {
 		return "", false, err
 	}
 	a.Have++
@@ -78,78 +76,38 @@ func (s *Session) saveChunk(tx *keystore.Tx, m *savedMessage, c *content.Chunk) 
 	return file, a.whole(), tx.Put(keystore.Messages, key, text)
 }
 
-// arrival is a file of any room that has not come whole.
-type arrival struct {
-	arriving
-
-	key              string
-	room, from, file string
-}
-
-// arrivals are all of them, and the bytes of these and of those that are whole and not taken yet.
-func arrivals(tx *keystore.Tx) (all []arrival, bytes int, err error) {
-	for key, text := range tx.All(keystore.Messages, filesPart) {
-		a := arrival{key: key}
-		if err := stored(text, &a.arriving); err != nil {
-			return nil, 0, err
-		}
-		bytes += a.Bytes
-		if !a.whole() {
-			parts := strings.SplitN(strings.TrimPrefix(key, filesPart), "/", 3)
-			a.room, a.from, a.file = parts[0], parts[1], parts[2]
-			all = append(all, a)
-		}
-	}
-	return all, bytes, nil
-}
-
-// makeRoom makes room for more bytes of a sender's file. It gives up files that have not come
-// whole: of the same sender, where that would have too many; and of the sender that has most
-// of them, where all senders of all rooms would have too much: so that nobody's files fill the
-// store, which would then take nothing at all.
-func (s *Session) makeRoom(tx *keystore.Tx, from, key string, more int) error {
-	all, bytes, err := arrivals(tx)
-	if err != nil {
-		return err
-	}
-	known := len(all)
-	all = slices.DeleteFunc(all, func(a arrival) bool { return a.key == key })
-	fresh := len(all) == known
-	own := slices.DeleteFunc(slices.Clone(all), func(a arrival) bool { return a.room != s.id || a.from != from })
-	tooMany := fresh && len(own) >= maxArriving
-	for len(all) > 0 && (tooMany || bytes+more > maxArrivingBytes || fresh && len(all) >= maxArrivingFiles) {
-		if !tooMany {
-			own = ofLargest(all)
-		}
-		tooMany = false
-		oldest := slices.MinFunc(own, func(a, b arrival) int { return cmp.Compare(a.Began, b.Began) })
-		if err := giveUp(tx, &oldest); err != nil {
+// makeRoomFor makes room for more bytes of a sender's file. What is given up are files that have not
+// come whole; of those that have, and are not taken yet, only the bytes count.
+func (s *Session) makeRoomFor(tx *keystore.Tx, from, key string, more int) error {
+	var others []share
+	fresh := 1
+	for at, text := range tx.All(keystore.Messages, filesPart) {
+		var a arriving
+		if err := stored(text, &a); err != nil {
 			return err
 		}
-		bytes -= oldest.Bytes
-		all = slices.DeleteFunc(all, func(a arrival) bool { return a.key == oldest.key })
-	}
-	return nil
-}
-
-// ofLargest are the files of the sender that has most of them, by bytes.
-func ofLargest(all []arrival) []arrival {
-	bytes := make(map[string]int)
-	largest := ""
-	for i := range all {
-		from := all[i].from
-		bytes[from] += all[i].Bytes
-		if bytes[from] > bytes[largest] {
-			largest = from
+		if at == key {
+			fresh = 0
 		}
+		if at == key || a.whole() {
+			more += a.Bytes
+			continue
+		}
+		parts := strings.SplitN(strings.TrimPrefix(at, filesPart), "/", 3)
+		other := share{key: at, room: parts[0], from: parts[1], age: a.Began, size: a.Bytes}
+		other.giveUp = func(tx *keystore.Tx) error { return giveUpFile(tx, &other, parts[2], &a) }
+		others = append(others, other)
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(a arrival) bool { return a.from != largest })
+	return makeRoom(tx, others,
+		bound{func(o *share) bool { return o.room == s.id && o.from == from }, one, maxArriving - fresh},
+		bound{everything, one, maxArrivingFiles - fresh},
+		bound{everything, bytesOf, maxArrivingBytes - more})
 }
 
-// giveUp forgets a file, and reports it.
-func giveUp(tx *keystore.Tx, a *arrival) error {
-	failure := newFailure(a.ID, a.from, a.StreamID, fmt.Errorf("%w: too many have not come whole", content.ErrFile))
-	return errors.Join(dropFile(tx, a.room, a.from, a.file), saveItem(tx, a.room, &savedItem{Failure: failure}))
+// giveUpFile forgets a file, and reports it.
+func giveUpFile(tx *keystore.Tx, s *share, file string, a *arriving) error {
+	failure := newFailure(a.ID, s.from, a.StreamID, fmt.Errorf("%w: too many have not come whole", content.ErrFile))
+	return errors.Join(dropFile(tx, s.room, s.from, file), saveItem(tx, s.room, &savedItem{Failure: failure}))
 }
 
 func dropFile(tx *keystore.Tx, room, from, file string) error {

@@ -102,8 +102,6 @@ func (f *flush) send(ctx context.Context, conn *Conn, batch []waiting) error {
 	for i := range batch {
 		out = append(out, Outgoing{Envelope: batch[i].Envelope})
 	}
-	ctx, cancel := context.WithTimeout(ctx, verdictTimeout)
-	defer cancel()
 	verdicts, err := conn.SendAll(ctx, out)
 	for i := range batch {
 		if conn.sentBefore(batch[i].ID) {

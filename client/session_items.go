@@ -81,6 +81,7 @@ var failures = []struct { //nolint:gochecknoglobals // a table
 	class string
 	err   error
 }{
+	{"may_not_ask", encryption.ErrMayNotAsk}, // which is lost, too
 	{"lost", encryption.ErrLost},
 	{"too_large", signed.ErrTooLarge},
 	{"canonical", signed.ErrCanonical},

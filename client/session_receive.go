@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -417,9 +415,7 @@ func (s *Session) fail(tx *keystore.Tx, a *arrived, claims *signed.Claims, cause
 	return saveItem(tx, s.id, &savedItem{Failure: newFailure(claims.ID, claims.From, a.StreamID, cause)})
 }
 
-// savePending keeps an authentic envelope whose key is asked for. Where there are too many, the
-// oldest ones give way of the sender that has most of them: nobody's take the place of all
-// others, or fill the store.
+// savePending keeps an authentic envelope whose key is asked for.
 func (s *Session) savePending(tx *keystore.Tx, a *arrived, claims *signed.Claims) error {
 	if _, err := tx.MarkSeen(s.id, seenID(claims)); err != nil {
 		return err
@@ -440,63 +436,31 @@ func (s *Session) savePending(tx *keystore.Tx, a *arrived, claims *signed.Claims
 
 func pendingPrefix(room string) string { return pendingPart + room + "/" }
 
-// pending is what the name says of an envelope that waits for its key.
-type pending struct {
-	key, room, number, from string
-	size                    int
+// makeRoomPending makes room for one more envelope, of so many bytes.
+func makeRoomPending(tx *keystore.Tx, room string, more int) error {
+	return makeRoom(tx, allPending(tx),
+		bound{func(s *share) bool { return s.room == room }, one, maxPending - 1},
+		bound{everything, one, maxPendingAll - 1},
+		bound{everything, bytesOf, maxPendingBytes - more})
 }
 
-func allPending(tx *keystore.Tx) (all []pending, bytes int) {
+// allPending are those of all rooms. What there is to know of each its name says.
+func allPending(tx *keystore.Tx) (all []share) {
 	for _, key := range tx.Keys(keystore.Messages, pendingPart) {
 		parts := strings.Split(strings.TrimPrefix(key, pendingPart), "/")
 		if len(parts) != 4 {
 			continue
 		}
-		p := pending{key: key, room: parts[0], number: parts[1], from: parts[2]}
+		p := share{key: key, room: parts[0], from: parts[2]}
+		p.age, _ = strconv.ParseUint(parts[1], 16, 64)
 		p.size, _ = strconv.Atoi(parts[3])
-		bytes += p.size
+		p.giveUp = func(tx *keystore.Tx) error { return giveUpPending(tx, &p) }
 		all = append(all, p)
 	}
-	return all, bytes
+	return all
 }
 
-// makeRoomPending makes room for one more, of so many bytes.
-func makeRoomPending(tx *keystore.Tx, room string, more int) error {
-	all, bytes := allPending(tx)
-	for len(all) > 0 {
-		here := slices.DeleteFunc(slices.Clone(all), func(p pending) bool { return p.room != room })
-		var oldest pending
-		switch {
-		case len(here) >= maxPending:
-			oldest = oldestOfMost(here, func(pending) int { return 1 })
-		case len(all) >= maxPendingAll:
-			oldest = oldestOfMost(all, func(pending) int { return 1 })
-		case bytes+more > maxPendingBytes:
-			oldest = oldestOfMost(all, func(p pending) int { return p.size })
-		default:
-			return nil
-		}
-		if err := giveUpPending(tx, &oldest); err != nil {
-			return err
-		}
-		bytes -= oldest.size
-		all = slices.DeleteFunc(all, func(p pending) bool { return p.key == oldest.key })
-	}
-	return nil
-}
-
-// oldestOfMost is the oldest one of the sender that has most.
-func oldestOfMost(all []pending, weigh func(pending) int) pending {
-	many := make(map[string]int)
-	for _, p := range all {
-		many[p.from] += weigh(p)
-	}
-	most := slices.Max(slices.Collect(maps.Values(many)))
-	all = slices.DeleteFunc(slices.Clone(all), func(p pending) bool { return many[p.from] != most })
-	return slices.MinFunc(all, func(a, b pending) int { return strings.Compare(a.number, b.number) })
-}
-
-func giveUpPending(tx *keystore.Tx, p *pending) error {
+func giveUpPending(tx *keystore.Tx, p *share) error {
 	var kept arrived
 	if err := stored(tx.Get(keystore.Messages, p.key), &kept); err != nil {
 		return err

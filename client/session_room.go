@@ -180,8 +180,7 @@ func (s *Session) remember(members []encryption.Member) {
 	}
 }
 
-// members are the others in the room whose keys are accepted. Those whose keys changed are
-// named; those without keys, which the operator made, can read nothing and are left out.
+// members is the room as its encryption sees it, and why the keys of others are not accepted.
 func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[string]error, error) {
 	room := encryption.Room{
 		ID: found.RoomID, Kind: found.Kind, Scheme: found.Scheme, Version: uint64(found.Version),
@@ -190,14 +189,24 @@ func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[st
 			Participant: found.ParticipantID, Identity: s.device.keys.identity, Agreement: s.device.keys.agreement, Keys: s.device.keys.public,
 		},
 	}
-	changed := make(map[string]error)
+	for i := range found.Participants {
+		if found.Participants[i].ParticipantID == found.ParticipantID {
+			room.Role = string(found.Participants[i].Role)
+		}
+	}
+	var changed map[string]error
+	var err error
+	room.Members, changed, err = accepted(tx, found)
+	return room, changed, err
+}
+
+// accepted are the others in a room whose keys are accepted, which pins them. Those whose keys changed
+// are named; those without keys, which the operator made, can read nothing and are left out.
+func accepted(tx *keystore.Tx, found *Room) (members []encryption.Member, changed map[string]error, err error) {
+	changed = make(map[string]error)
 	for i := range found.Participants {
 		p := &found.Participants[i]
-		if p.ParticipantID == found.ParticipantID {
-			room.Role = string(p.Role)
-			continue
-		}
-		if p.IdentityKey == "" {
+		if p.ParticipantID == found.ParticipantID || p.IdentityKey == "" {
 			continue
 		}
 		m, err := member(tx, p)
@@ -205,12 +214,32 @@ func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[st
 		case notAccepted(err):
 			changed[p.ParticipantID] = fmt.Errorf("participant %s: %w", p.ParticipantID, err)
 		case err != nil:
-			return room, nil, err
+			return nil, nil, err
 		default:
-			room.Members = append(room.Members, m)
+			members = append(members, m)
 		}
 	}
-	return room, changed, nil
+	return members, changed, nil
+}
+
+// formerMember looks up somebody who is not in the room, or not yet known to be, and pins the keys. why
+// says why nothing of it is believed: ErrUnknownSender where the relay does not tell the keys.
+func (d *Device) formerMember(ctx context.Context, room, participant string) (m encryption.Member, why, err error) {
+	found, err := d.Member(ctx, room, participant)
+	if errors.Is(err, &wire.Error{Code: wire.NotFound}) || errors.Is(err, ErrID) {
+		return m, ErrUnknownSender, nil
+	}
+	if err != nil {
+		return m, nil, err
+	}
+	err = d.store.Update(func(tx *keystore.Tx) (err error) {
+		m, err = member(tx, &found)
+		return err
+	})
+	if notAccepted(err) {
+		return m, err, nil
+	}
+	return m, nil, err
 }
 
 // notAccepted reports an error of member that is the participant's, and no other's.
@@ -302,26 +331,19 @@ func (s *Session) meet(ctx context.Context, participant string) error {
 	if s.knows(participant) {
 		return nil
 	}
-	found, err := s.device.Member(ctx, s.id, participant)
-	if errors.Is(err, &wire.Error{Code: wire.NotFound}) || errors.Is(err, ErrID) {
-		return nil
-	}
-	if err != nil {
+	m, why, err := s.device.formerMember(ctx, s.id, participant)
+	if err != nil || errors.Is(why, ErrUnknownSender) {
 		return err
 	}
-	return s.store.Update(func(tx *keystore.Tx) error {
-		m, err := member(tx, &found)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		switch {
-		case notAccepted(err):
-			s.changed[participant] = err
-			return nil
-		case err == nil && len(s.former) < maxFormer:
-			s.former[participant] = m
-		}
-		return err
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case why != nil:
+		s.changed[participant] = why
+	case len(s.former) < maxFormer:
+		s.former[participant] = m
+	}
+	return nil
 }
 
 // sessionRelay is what encryption asks the relay for.

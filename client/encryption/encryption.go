@@ -16,6 +16,7 @@ import (
 	"crypto/ecdh"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/peerrelay/peerrelay/client/keystore"
@@ -47,6 +48,10 @@ var (
 	// ErrLost says that an authentic message cannot be opened, now or later. What wraps it
 	// says why.
 	ErrLost = errors.New("the message cannot be opened")
+	// ErrMayNotAsk is an ErrLost of a viewer, who may send nothing, not even a request for a key that
+	// did not come: whoever wrote the message gives viewers its key once. The next generation of the
+	// sender's comes again, and so does the present one where the device is added to the room anew.
+	ErrMayNotAsk = fmt.Errorf("%w: its key did not come, and a viewer cannot ask for it", ErrLost)
 	// ErrState says that what the key store has is not what this package wrote.
 	ErrState = errors.New("the stored state of the room is not accepted")
 )

@@ -119,6 +119,8 @@ func askFor(tx *keystore.Tx, room *Room, from *Member, stale error, now time.Tim
 	case errors.Is(refused, senderkey.ErrCooldown), repair.Waits(stale, now):
 	case errors.Is(refused, senderkey.ErrArgument):
 		return nil, refused // not the message's fault
+	case room.Role == roleViewer:
+		return nil, fmt.Errorf("%w: %w", ErrMayNotAsk, stale)
 	default:
 		return nil, lost(fmt.Errorf("%w: %w", stale, refused))
 	}

@@ -311,7 +311,7 @@ func e2eeLimitTable(t *testing.T) string {
 		{"options of a card", count(client.value(t, "MaxOptions"))},
 		{"envelopes of a room that wait for a key", count(client.value(t, "maxPending"))},
 		{"envelopes sent at once, and in a second", count(client.value(t, "paceBurst")) + ", and " + count(client.value(t, "pacePerSecond"))},
-		{"until a missing verdict counts as none", span(client.value(t, "verdictTimeout"))},
+		{"until a missing verdict counts as none", span(client.value(t, "receiptTimeout"))},
 		{"pause after `mls_removal_pending`", count(client.value(t, "removalPause")/int(time.Millisecond)) + " ms"},
 	} {
 		fmt.Fprintf(&rows, "| %s | %s |\n", row[0], row[1])
