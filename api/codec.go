@@ -184,5 +184,5 @@ func reasonOf(err error, otherwise string) string {
 // refused reports whether the store said no, as against not knowing.
 func refused(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid) ||
-		errors.Is(err, store.ErrForbidden)
+		errors.Is(err, store.ErrForbidden) || errors.Is(err, &wire.Error{Code: wire.RoomIsArchived})
 }

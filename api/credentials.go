@@ -61,7 +61,7 @@ func (a *API) mintInRoom(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	var body NewCredential
-	if err := decode(r, &body); err != nil {
+	if err := decodeGiven(r, &body); err != nil {
 		return 0, nil, err
 	}
 	if who := callerOf(r.Context()); !who.operator {
@@ -102,7 +102,7 @@ func (a *API) mintForParticipant(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	var body NewCredential
-	if err := decode(r, &body); err != nil {
+	if err := decodeGiven(r, &body); err != nil {
 		return 0, nil, err
 	}
 	if body.ParticipantID != "" {
@@ -138,15 +138,20 @@ func (a *API) mintCredential(r *http.Request, room, participant uuid.UUID, body 
 	return http.StatusCreated, credential, nil
 }
 
-// revokeOne may be repeated: what was revoked before is announced again.
+// revokeOne may be repeated: what was revoked before is announced again. Of a device's
+// request nothing is announced in doubt: whose credential it is is not known then either.
 func (a *API) revokeOne(r *http.Request) (int, any, error) {
 	id, op, err := a.beginByID(r)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer op.cancel()
-	revoked, err := a.cfg.Store.RevokeCredential(op.ctx, op.tenant, id)
+	who := callerOf(r.Context())
+	revoked, err := a.cfg.Store.RevokeCredential(op.ctx, op.tenant, id, who.device.ID)
 	if err != nil {
+		if !who.operator {
+			return 0, nil, err
+		}
 		return 0, nil, op.inDoubt(cluster.Change{Credentials: []uuid.UUID{id}}, err)
 	}
 	// The room of a credential that was revoked before is not known: all are told.

@@ -16,9 +16,48 @@ import (
 	"github.com/peerrelay/peerrelay/store"
 )
 
+// A device takes back a credential of its own that fell into other hands, and no other one. Where
+// it is not known what became of that, nothing is announced: it might be another one's.
+func TestADeviceRevokesItsCredentials(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	owner, agent := s.device(t, "human", false), s.device(t, "agent", false)
+	room := s.opened(t, owner, `{}`).ID
+	s.added(t, owner, room, agent, "agent")
+	var minted api.Credential
+	s.by(t, agent, http.MethodPost, "/v1/rooms/"+room+"/credentials", "{}").decode(t, &minted)
+	revoke := func(by *testkit.Device) response {
+		return s.by(t, by, http.MethodDelete, "/v1/credentials/"+minted.CredentialID, "")
+	}
+	announced := func() {
+		t.Helper()
+		changes := s.there.take()
+		requireOneChange(t, changes)
+		require.Equal(t, []uuid.UUID{uuid.MustParse(minted.CredentialID)}, changes[0].Credentials)
+	}
+	s.there.take()
+
+	unknown := s.by(t, owner, http.MethodDelete, "/v1/credentials/"+uuid.NewString(), "")
+	unknown.refused(t, 404, "not_found")
+	require.Equal(t, unknown.body, revoke(owner).body, "of another device's there is nothing, for the room's owner either")
+	s.fault.set(func(f *faults) { f.lose = true })
+	revoke(agent).refused(t, 503, "unavailable")
+	s.fault.set(func(f *faults) { f.lose = false })
+	require.Empty(t, s.there.take())
+
+	again := revoke(agent)
+	require.Equal(t, http.StatusOK, again.status)
+	require.JSONEq(t, `{"revoked":0}`, again.body, "the lost answer's request had revoked it")
+	announced()
+	s.by(t, agent, http.MethodPost, "/v1/rooms/"+room+"/credentials", "{}").decode(t, &minted)
+	require.JSONEq(t, `{"revoked":1}`, revoke(agent).body)
+	announced()
+}
+
 // A suspension and a revocation are in force on every node before they are answered, are
 // announced again when asked again, and where it is not known whether they were committed.
 func TestDevicesAreCutOffEverywhere(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	device := s.member(t, s.room(t).ID, "agent").DeviceID
 	path := "/v1/devices/" + device
@@ -61,6 +100,7 @@ func TestDevicesAreCutOffEverywhere(t *testing.T) {
 
 // The owner's invite is for the time without an admin.
 func TestOwnerInvite(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	for range 2 {
 		invite, made, err := s.api.OwnerInvite(t.Context())
@@ -79,7 +119,9 @@ func TestOwnerInvite(t *testing.T) {
 
 // One address may try so often, whatever becomes of it, and others are not concerned.
 func TestEnrollmentsAreLimited(t *testing.T) {
-	s := newStack(t, func(c *api.Config) { c.Limits.EnrollPerSecond, c.Limits.EnrollBurst = 1, 3 })
+	t.Parallel()
+	at := &clock{now: time.Now()} // so that no budget comes back
+	s := newStack(t, func(c *api.Config) { c.Limits.EnrollPerSecond, c.Limits.EnrollBurst, c.Now = 1, 3, at.Now })
 	body := func() string {
 		answer := s.send(t, http.MethodPost, "/v1/invites", `{}`)
 		var invite api.Invite
@@ -100,9 +142,11 @@ func TestEnrollmentsAreLimited(t *testing.T) {
 
 // A stream outlives the time that the server gives an answer, and no method but GET holds one.
 func TestEventsOutliveTheServersTime(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	server := httptest.NewUnstartedServer(s.api.Socket())
-	server.Config.ReadTimeout, server.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond // half the time between two look-ups
+	const most = 2 * time.Second // of an answer that is no stream
+	server.Config.ReadTimeout, server.Config.WriteTimeout = most, most
 	server.Start()
 	t.Cleanup(server.Close)
 	t.Cleanup(s.api.Close)
@@ -130,6 +174,7 @@ func TestEventsOutliveTheServersTime(t *testing.T) {
 		require.Fail(t, "the stream has ended", "%v", lines.Err())
 	}
 	told()
+	<-time.After(most + most/10)
 	enroll()
 	told()
 	s.api.Close()

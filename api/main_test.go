@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m, func() error { return goleak.Find() })
 }
 
-const patience = 20 * time.Second
+// patience bounds every wait; none of them measures time.
+const patience = time.Minute
 
 // stack is the API over a real store, real inboxes and two real cluster nodes.
 type stack struct {
@@ -212,8 +213,8 @@ func (f *faults) ArchiveRoom(ctx context.Context, tenant, room, by uuid.UUID) (s
 	return archived, f.lost(err)
 }
 
-func (f *faults) RevokeCredential(ctx context.Context, tenant, credential uuid.UUID) ([]store.Credential, error) {
-	revoked, err := f.Store.RevokeCredential(ctx, tenant, credential)
+func (f *faults) RevokeCredential(ctx context.Context, tenant, credential, by uuid.UUID) ([]store.Credential, error) {
+	revoked, err := f.Store.RevokeCredential(ctx, tenant, credential, by)
 	return revoked, f.lost(err)
 }
 

@@ -152,7 +152,7 @@ func commitRefusal(err error) error {
 	case errors.Is(err, store.ErrInvalid):
 		return malformed("nobody may be named twice in added or in removed, and no committer names itself, but to join anew by an external commit")
 	case errors.Is(err, store.ErrConflict):
-		return &wire.Error{Code: wire.Conflict, Detail: "the room has another scheme or is archived, the commit is of another group or of an epoch that does not " +
+		return &wire.Error{Code: wire.Conflict, Detail: "the room has another scheme, the commit is of another group or of an epoch that does not " +
 			"follow from the room's, or one of added is in the group already: fetch group-info"}
 	}
 	return err
@@ -167,7 +167,7 @@ func groupRefusal(err error) error {
 	case errors.Is(err, store.ErrForbidden):
 		return &wire.Error{Code: wire.Forbidden, Detail: "viewers, and devices that are not ACTIVE, may not do this"}
 	case errors.Is(err, store.ErrConflict):
-		return &wire.Error{Code: wire.Conflict, Detail: "the room has another scheme, or is archived"}
+		return &wire.Error{Code: wire.Conflict, Detail: "the room has another scheme"}
 	}
 	return err
 }

@@ -65,7 +65,8 @@ func (a *API) keyPackageRoutes() []route {
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or one of them is not in it."},
 				{"forbidden", "A viewer adds nobody."},
-				{"conflict", "The room has another scheme, or is archived."},
+				{"conflict", "The room has another scheme."},
+				{"room_archived", "The room is archived."},
 				{"key_packages_exhausted", "`detail` names a participant who has none left; none was handed out."},
 				{"rate_limited", "More than 60 claims and prekey bundles of this device, and then more than one in a second."},
 			},
@@ -92,7 +93,8 @@ func (a *API) commitRoutes() []route {
 				{"not_found", "There is no such room, one of `added` is not in it, or one of `removed` never was."},
 				{"forbidden", "A viewer, or who is not in the group and does not join it by this commit."},
 				{"epoch_conflict", "The room is in the epoch that `epoch` names."},
-				{"conflict", "The room has another scheme or is archived, the commit is of another group or of an epoch that does not follow, or one of `added` is in the group already."},
+				{"room_archived", "The room is archived."},
+				{"conflict", "The room has another scheme, the commit is of another group or of an epoch that does not follow, or one of `added` is in the group already."},
 				{"too_large", "A message is larger than described."},
 				{"rate_limited", "More than 20 such requests in a second, or 4 under way."},
 				notAnnounced,
@@ -118,7 +120,7 @@ func (a *API) commitRoutes() []route {
 			status: http.StatusOK, answer: ReportedCommit{},
 			refusals: []refusedAs{
 				{"not_found", "There is no such room, or that commit is not kept."},
-				{"conflict", "The room is archived."},
+				{"room_archived", "The room is archived."},
 			},
 		}},
 		{method: http.MethodGet, path: "/v1/rooms/{id}/group-info", handler: a.showGroupInfo, doc: doc{

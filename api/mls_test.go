@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,6 +40,28 @@ func (l *lostCommits) set(lose bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lose = lose
+}
+
+// In an archived room nothing is stored any more, whatever the endpoint; members read on.
+func TestArchivedMLSRoomsSaySo(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, func(c *api.Config) { c.MLS = true })
+	owner, agent := s.device(t, "human", false), s.device(t, "agent", false)
+	path := "/v1/rooms/" + s.opened(t, owner, `{"scheme":"mls"}`).ID
+	other := s.added(t, owner, strings.TrimPrefix(path, "/v1/rooms/"), agent, "agent")
+	commit := func(epoch uint64) response {
+		return s.by(t, owner, http.MethodPost, path+"/commits", testkit.EncodeJSON(t, testkit.NewMLSCommit("group", epoch, 0, "x")))
+	}
+	require.Equal(t, http.StatusCreated, commit(0).status)
+	require.Equal(t, http.StatusOK, s.by(t, owner, http.MethodPost, path+"/archive", "").status)
+	s.there.take()
+	commit(1).refused(t, 409, "room_archived")
+	s.by(t, owner, http.MethodPost, path+"/key-packages/claim", `{"participant_ids":["`+other.ParticipantID+`"]}`).refused(t, 409, "room_archived")
+	s.by(t, owner, http.MethodPost, path+"/commits/1/report", "").refused(t, 409, "room_archived")
+	require.Empty(t, s.there.take(), "a refusal is known to have changed nothing")
+	require.Equal(t, http.StatusCreated, commit(0).status, "what was accepted was")
+	require.Equal(t, http.StatusOK, s.by(t, agent, http.MethodGet, path+"/commits", "").status)
+	require.Equal(t, http.StatusOK, s.by(t, agent, http.MethodGet, path+"/group-info", "").status)
 }
 
 // A commit is in force on every node before it is answered, and inboxes are told then. Where

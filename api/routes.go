@@ -64,6 +64,7 @@ func (a *API) roomRoutes() []route {
 			refusals: []refusedAs{
 				{"malformed_request", "A kind, scheme or policy there is not, or the double ratchet outside a direct room."},
 				{"forbidden", "The device is an agent's, or not `ACTIVE`."},
+				{"conflict", "The device has made 10,000 rooms that are not archived."},
 			},
 		}},
 		{method: http.MethodGet, path: roomsPath, access: forDevice, handler: a.listRooms, doc: doc{
@@ -183,12 +184,11 @@ func (a *API) credentialRoutes() []route {
 			status: http.StatusOK, answer: Revoked{},
 			refusals: []refusedAs{{"not_found", "There never was such a participant."}, notAnnounced},
 		}},
-		{method: http.MethodDelete, path: "/v1/credentials/{id}", access: forOperator, handler: a.revokeOne, doc: doc{
-			tag:         "credentials",
-			summary:     "Revoke one credential",
+		{method: http.MethodDelete, path: "/v1/credentials/{id}", access: forDevice, handler: a.revokeOne, doc: doc{
+			tag: "credentials", summary: "Revoke one credential", who: "the device that it is for, and the operator",
 			description: "Answered when its connections are closed on every live node. It may be repeated.",
 			status:      http.StatusOK, answer: Revoked{},
-			refusals: []refusedAs{{"not_found", "There never was such a credential."}, notAnnounced},
+			refusals: []refusedAs{{"not_found", "There never was such a credential, or it is not for this device."}, notAnnounced},
 		}},
 	}
 }

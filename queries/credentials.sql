@@ -49,8 +49,11 @@ UPDATE credentials SET revoked_at = now()
 WHERE tenant_id = @tenant_id AND id = @id AND revoked_at IS NULL AND expires_at > now()
 RETURNING id, tenant_id, room_id, participant_id, kind, expires_at;
 
--- name: CredentialExisted :one
-SELECT EXISTS (SELECT FROM credentials WHERE tenant_id = @tenant_id AND id = @id);
+-- name: CredentialDevice :one
+-- Whose it is, or was.
+SELECT p.device_id FROM credentials c
+JOIN participants p ON p.tenant_id = c.tenant_id AND p.room_id = c.room_id AND p.id = c.participant_id
+WHERE c.tenant_id = @tenant_id AND c.id = @id;
 
 -- name: CredentialRevokeOfParticipant :many
 UPDATE credentials SET revoked_at = now()

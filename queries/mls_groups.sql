@@ -25,8 +25,16 @@ WHERE r.tenant_id = @tenant_id AND r.id = @room_id;
 
 -- name: GroupBegin :execrows
 -- No row: the room had a group of this id.
-INSERT INTO mls_group_ids (tenant_id, room_id, group_id) VALUES (@tenant_id, @room_id, @group_id)
+INSERT INTO mls_group_ids (tenant_id, room_id, group_id, began) VALUES (@tenant_id, @room_id, @group_id, @began)
 ON CONFLICT ON CONSTRAINT mls_group_ids_pk DO NOTHING;
+
+-- name: GroupIDsPrune :exec
+-- Only the newest id of a room stays, with @others.
+DELETE FROM mls_group_ids o
+WHERE o.tenant_id = @tenant_id AND o.room_id = @room_id AND o.began < (
+    SELECT k.began FROM mls_group_ids k
+    WHERE k.tenant_id = @tenant_id AND k.room_id = @room_id
+    ORDER BY k.began DESC LIMIT 1 OFFSET @others::bigint);
 
 -- name: GroupAdvance :execrows
 -- The next epoch; no row when the room is not in the one before it. A room without a row

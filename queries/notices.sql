@@ -23,11 +23,7 @@ WITH decided AS (
         WHEN NOT @well_formed::boolean THEN 'malformed'
         WHEN n.sender_id = @sender_id AND n.envelope = @envelope THEN 'duplicate'
         WHEN n.notice_id IS NOT NULL THEN 'id_conflict'
-        WHEN NOT EXISTS (
-            SELECT FROM sender_generations g
-            WHERE g.tenant_id = @tenant_id AND g.room_id = @room_id
-              AND g.participant_id = @sender_id AND g.gen = @gen AND g.gen >= p.first_gen
-        ) THEN 'unknown_generation'
+        WHEN @gen NOT BETWEEN greatest(p.first_gen, 1) AND p.last_gen THEN 'unknown_generation'
         WHEN @sent_at::timestamptz < statement_timestamp() - make_interval(secs => @skew_seconds::double precision)
           OR @sent_at::timestamptz > statement_timestamp() + make_interval(secs => @skew_seconds::double precision)
           OR @expires_at::timestamptz <= statement_timestamp() OR @expires_at::timestamptz <= @sent_at::timestamptz

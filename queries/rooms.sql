@@ -1,7 +1,14 @@
 -- name: RoomCreate :one
-INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages)
-VALUES (@tenant_id, @id, @kind, @scheme, @private_messages)
+INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages, made_by)
+VALUES (@tenant_id, @id, @kind, @scheme, @private_messages, sqlc.narg(made_by))
 RETURNING tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at;
+
+-- name: RoomsOpenOfMaker :one
+-- How many rooms that the device made are not archived, as far as they count.
+SELECT count(*) FROM (
+    SELECT FROM rooms r
+    WHERE r.tenant_id = @tenant_id AND r.made_by = @made_by::uuid AND r.state <> 'ARCHIVED'
+    LIMIT @most) o;
 
 -- name: RoomByID :one
 SELECT tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at

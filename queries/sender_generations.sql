@@ -1,7 +1,7 @@
 -- name: GenerationAllocate :one
 -- No row: the room or the participant is not there. The room is held (RoomHold), so that
 -- no other call takes the same gen and nobody joins or leaves. "rekeyed" is the room's
--- version where it waited for nobody else, or 0.
+-- version where it waited for nobody else, or 0. Only the newest @kept of a participant stay.
 WITH decided AS (
     SELECT CASE
         WHEN r.state = 'ARCHIVED' THEN 'archived'
@@ -26,6 +26,10 @@ WITH decided AS (
     SELECT @tenant_id::uuid, @room_id::uuid, @participant_id::uuid, counted.last_gen, @kid::bytea, @session_key::bytea
     FROM counted
     RETURNING gen, allocated_at
+), pruned AS (
+    DELETE FROM sender_generations o USING counted
+    WHERE o.tenant_id = @tenant_id AND o.room_id = @room_id AND o.participant_id = @participant_id
+      AND o.gen <= counted.last_gen - @kept::bigint
 ), rekeyed AS (
     UPDATE rooms r SET version = r.version + 1, state = t.to_state
     FROM decided, state_transition t

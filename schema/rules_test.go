@@ -119,7 +119,7 @@ func TestRights(t *testing.T) {
 		"invites":           {selects: true, insert: "admin created_by expires_at id kind tenant_id token_hash", update: "consumed_by failed_proofs state"},
 		"device_challenges": {selects: true, insert: "device_id expires_at nonce_hash tenant_id", deletes: true},
 		"device_tokens":     {selects: true, insert: "device_id expires_at tenant_id token_hash", update: "revoked_at", deletes: true},
-		"rooms":             {selects: true, insert: "id kind private_messages scheme tenant_id", update: "activated archived_at state version"},
+		"rooms":             {selects: true, insert: "id kind made_by private_messages scheme tenant_id", update: "activated archived_at state version"},
 		"participants":      {selects: true, insert: "device_id id role room_id tenant_id", update: "first_gen last_gen left_at mls_since welcome_epoch"},
 		"credentials":       {selects: true, insert: "expires_at id kind participant_id room_id tenant_id token_hash", update: "revoked_at", deletes: true},
 		"session_history":   {selects: true, insert: "envelope gen kid kind message_id room_id sender_id tenant_id", deletes: true},
@@ -127,7 +127,7 @@ func TestRights(t *testing.T) {
 		"message_traces": {selects: true, insert: "declared digest files message_id recipient_id room_id sender_id tenant_id ts"},
 
 		"mls_groups":         {selects: true, insert: "epoch group_id group_info room_id tenant_id", update: "base epoch group_id group_info updated_at"},
-		"mls_group_ids":      {selects: true, insert: "group_id room_id tenant_id"},
+		"mls_group_ids":      {selects: true, insert: "began group_id room_id tenant_id", deletes: true},
 		"mls_commits":        {selects: true, insert: "content epoch room_id sender_id tenant_id", deletes: true},
 		"mls_welcomes":       {selects: true, insert: "content epoch room_id tenant_id", deletes: true},
 		"mls_commit_reports": {selects: true, insert: "epoch participant_id room_id tenant_id"},
@@ -136,7 +136,7 @@ func TestRights(t *testing.T) {
 		"prekeys":            {selects: true, insert: "device_id id key tenant_id", deletes: true},
 
 		"room_rules":         {selects: true, insert: "allowed participant_id room_id rule tenant_id", update: "allowed updated_at"},
-		"sender_generations": {selects: true, insert: "gen kid participant_id room_id session_key tenant_id"},
+		"sender_generations": {selects: true, insert: "gen kid participant_id room_id session_key tenant_id", deletes: true},
 		"notices":            {selects: true, insert: "envelope expires_at gen kid notice_id room_id sender_id tenant_id ts", deletes: true},
 
 		"board_sequences": {selects: true, insert: "room_id tenant_id", update: "last"},

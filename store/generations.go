@@ -7,8 +7,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// MaxSessionKey bounds a published session key.
-const MaxSessionKey = 1024
+// Bounds of sender generations.
+const (
+	MaxSessionKey   = 1024 // bytes of a published session key
+	KeptGenerations = 100  // of a participant; older ones are gone, and count as allocated still
+)
 
 // NewGeneration publishes a sender key's public part and asks for its gen (RELAY,
 // "Sender-key identity compatibility").
@@ -36,8 +39,8 @@ type Generation struct {
 
 // Generations allocates sender generations.
 type Generations interface {
-	// AllocateGeneration returns the next gen of the participant, or, for a kid it has
-	// published before with the same key, the gen of then. ErrConflict for that kid with
+	// AllocateGeneration returns the next gen of the participant, or, for a kid among its
+	// newest KeptGenerations with the same key, the gen of then. ErrConflict for that kid with
 	// another key or an archived room; ErrForbidden for a viewer; ErrNotFound for the room
 	// or a participant who is not a current one; ErrInvalid for the key. A gen of then may be
 	// retired (see Rooms); a new one never is. The first allocation after which no participant

@@ -21,6 +21,7 @@ const (
 	MaxGroupID          = 255       // bytes
 	MaxCommitAdds       = 100       // participants that one commit adds
 	KeptCommits         = 1000      // of a room; older ones are gone
+	KeptGroupIDs        = 1000      // of a room, which no new group of it has
 )
 
 // KeyPackage is one, as uploaded (RFC 9420 section 10). The server does not read it.
@@ -69,7 +70,7 @@ type KeyPackages interface {
 	// participant may commit: a member of the MLS room who is no viewer (ErrNotFound for
 	// others, ErrForbidden for a viewer). ErrNotFound for a participant who is not in the
 	// room; an *ExhaustedError for one without a package; ErrConflict for a room of another
-	// scheme or an archived one. No package is handed out twice, whatever happens
+	// scheme, a *wire.Error with RoomIsArchived. No package is handed out twice, whatever happens
 	// at the same time, but for last-resort ones. Where that, or their age, leaves fewer than
 	// LowKeyPackages: KeyPackagesLow for that participant in this room.
 	ClaimKeyPackages(ctx context.Context, tenant, room, by uuid.UUID, participants []uuid.UUID) ([]ClaimedKeyPackage, error)
@@ -144,12 +145,13 @@ type Groups interface {
 	//
 	// ErrInvalid for sizes, the welcome without Added or the other way round, or somebody named
 	// twice in one list. Then, the first that holds: ErrForbidden for a viewer; ErrConflict for
-	// the scheme or an archived room; the *EpochError; ErrForbidden for a committer who is not
+	// the scheme; a *wire.Error with RoomIsArchived; the *EpochError; ErrForbidden for a committer who is not
 	// in the group, unless it is External or makes the group; ErrConflict for External without
 	// a group, another group id, or a GroupEpoch that is not Epoch less Base; ErrInvalid for the
 	// committer in Added, or in Removed unless it is External; ErrNotFound for one of Added who
 	// is not in the room, or of Removed who never was; ErrConflict for one of Added who is in
-	// the group already and not in Removed, or the id of an earlier group of the room.
+	// the group already and not in Removed, or the id of one of the room's newest KeptGroupIDs
+	// groups.
 	// Where nobody is left whose removal is pending, a REKEYING room is ACTIVE again.
 	AcceptCommit(ctx context.Context, c NewCommit) (epoch uint64, err error)
 	// CommitPage returns commits in the order of their epochs, those that made an epoch after
@@ -167,6 +169,6 @@ type Groups interface {
 	// tells (CommitReported): once since it joined the group, as it can apply none that
 	// follows either, and nothing of a commit before that. So nobody, a viewer least, fills the
 	// inboxes of others with reports. Nothing else changes: an owner may reset the
-	// room. ErrNotFound for a commit that is not kept, ErrConflict in an archived room.
+	// room. ErrNotFound for a commit that is not kept, a *wire.Error with RoomIsArchived.
 	ReportCommit(ctx context.Context, tenant, room, by uuid.UUID, epoch uint64) error
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/google/uuid"
 )
 
+// MaxOpenRooms is how many rooms that a device made may be there without being archived.
+const MaxOpenRooms = 10_000
+
 // Rooms is what devices do with rooms (STATE, "Room Lifecycle"). Who acts is by: uuid.Nil
 // is the operator, who may do everything; else an ACTIVE device of the tenant (ErrForbidden).
 // A room's owners and the tenant's admin devices manage it, while they are ACTIVE; a member
@@ -27,7 +30,8 @@ import (
 // A room that nobody is in has no keys: it is ACTIVE, and its MLS group is over.
 type Rooms interface {
 	// OpenRoom makes a room whose owner is the ACTIVE human device by: ErrForbidden for any
-	// other; else as Operator.CreateRoom and AddParticipant.
+	// other, ErrConflict where MaxOpenRooms that it made are not archived (calls at the same
+	// time may each count without the others); else as Operator.CreateRoom and AddParticipant.
 	OpenRoom(ctx context.Context, room NewRoom, by uuid.UUID) (Room, Participant, error)
 	// RoomPage lists the rooms that the device is in, or with uuid.Nil all of the tenant, by
 	// id, those after a room (uuid.Nil: from the first), at most limit (1 to MaxPage, else

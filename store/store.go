@@ -123,7 +123,8 @@ type Operator interface {
 	MintCredential(ctx context.Context, tenant, participant uuid.UUID, kind CredentialKind, token TokenHash, ttl time.Duration) (Credential, error)
 	// RevokeCredential returns the revoked credentials: none when it was revoked or expired
 	// before, ErrNotFound when there never was one, or it ended so long ago that it is forgotten.
-	RevokeCredential(ctx context.Context, tenant, credential uuid.UUID) ([]Credential, error)
+	// by is the device that asks, for which there are only its own, or uuid.Nil, the operator.
+	RevokeCredential(ctx context.Context, tenant, credential, by uuid.UUID) ([]Credential, error)
 	// RevokeParticipantCredentials revokes all of a participant's credentials and
 	// returns those it revoked; ErrNotFound when the tenant never had that participant.
 	RevokeParticipantCredentials(ctx context.Context, tenant, participant uuid.UUID) ([]Credential, error)

@@ -58,7 +58,7 @@ var machines = []machine{
 |---|---|
 | uses | 1 |
 | life | more than 0, at most %.0f minutes |
-| bad proofs of possession | %d; the last one revokes the invite |
+| bad proofs of possession, and keys or their signature that are not accepted | %d together; the last one revokes the invite |
 | usable invites of a tenant | %d |
 | label of a device | %d Unicode code points |
 

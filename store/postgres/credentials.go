@@ -81,9 +81,16 @@ func (s *Store) whyNotMinted(ctx context.Context, db sqlcgen.DBTX, tenant, parti
 }
 
 // RevokeCredential implements store.Operator.
-func (s *Store) RevokeCredential(ctx context.Context, tenant, credential uuid.UUID) ([]store.Credential, error) {
+func (s *Store) RevokeCredential(ctx context.Context, tenant, credential, by uuid.UUID) ([]store.Credential, error) {
 	var revoked []store.Credential
 	err := s.transaction(ctx, "revoke credential", asService(tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
+		device, err := s.q.CredentialDevice(ctx, db, tenant, credential)
+		if err == nil && by != uuid.Nil && by != device {
+			err = store.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
 		rows, err := s.q.CredentialRevoke(ctx, db, tenant, credential)
 		if err != nil {
 			return err
@@ -92,11 +99,7 @@ func (s *Store) RevokeCredential(ctx context.Context, tenant, credential uuid.UU
 		for _, row := range rows {
 			revoked = append(revoked, credentialOf(sqlcgen.CredentialRevokeOfParticipantRow(row)))
 		}
-		if len(rows) > 0 {
-			return nil
-		}
-		existed, err := s.q.CredentialExisted(ctx, db, tenant, credential)
-		return errors.Join(err, foundIf(existed))
+		return nil
 	})
 	return revoked, err
 }

@@ -32,6 +32,7 @@ func (s *Store) AllocateGeneration(ctx context.Context, g store.NewGeneration) (
 	err := s.call(ctx, "allocate generation", who, func(ctx context.Context, db sqlcgen.DBTX) (err error) {
 		row, err = s.q.GenerationAllocate(ctx, db, sqlcgen.GenerationAllocateParams{
 			TenantID: g.Tenant, RoomID: g.Room, ParticipantID: g.Participant, KID: g.KID[:], SessionKey: g.SessionKey,
+			Kept: store.KeptGenerations,
 		})
 		return err
 	})

@@ -149,7 +149,7 @@ func mayCommit(room store.Room, member mlsMember) error {
 	case room.Scheme != store.SchemeMLS:
 		return fmt.Errorf("the room's scheme is %s: %w", room.Scheme, store.ErrConflict)
 	case room.State == store.RoomArchived:
-		return fmt.Errorf("the room is %s: %w", room.State, store.ErrConflict)
+		return errArchived
 	}
 	return nil
 }
@@ -201,11 +201,16 @@ func (s *Store) checkNamed(ctx context.Context, db sqlcgen.DBTX, c store.NewComm
 }
 
 func (s *Store) beginGroup(ctx context.Context, db sqlcgen.DBTX, c store.NewCommit) error {
-	began, err := s.q.GroupBegin(ctx, db, c.Tenant, c.Room, c.GroupID)
+	began, err := s.q.GroupBegin(ctx, db, sqlcgen.GroupBeginParams{
+		TenantID: c.Tenant, RoomID: c.Room, GroupID: c.GroupID, Began: int64(c.Epoch),
+	})
 	if err == nil && began == 0 {
 		err = fmt.Errorf("the room had a group of this id: %w", store.ErrConflict)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.q.GroupIDsPrune(ctx, db, c.Tenant, c.Room, store.KeptGroupIDs-1)
 }
 
 // storeCommit writes an accepted commit with all that goes with it.
@@ -292,7 +297,7 @@ func (s *Store) ReportCommit(ctx context.Context, tenant, room, by uuid.UUID, ep
 			return err
 		}
 		if at.State == store.RoomArchived {
-			return fmt.Errorf("the room is %s: %w", at.State, store.ErrConflict)
+			return errArchived
 		}
 		return s.reportCommit(ctx, db, at, member.id, int64(min(epoch, wire.MaxInteger)))
 	})

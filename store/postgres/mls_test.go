@@ -127,6 +127,43 @@ func TestCommitsAreKeptForATime(t *testing.T) {
 	require.NoError(t, r.s.ReportCommit(t.Context(), r.tenant, r.room, r.owner.Device, 2))
 }
 
+// Only the newest ids of groups are kept, in each room. Those of before it was noted when a
+// group began are the oldest.
+func TestGroupIDsAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newMLSRoom(t)
+	other, err := r.s.CreateRoom(t.Context(), store.NewRoom{
+		Tenant: r.tenant, Kind: store.RoomGroup, Scheme: store.SchemeMLS, PrivateMessages: store.PrivateAllowed,
+	})
+	require.NoError(t, err)
+	for _, room := range []uuid.UUID{r.room, other.ID} {
+		r.db.exec(t, "INSERT INTO mls_group_ids (tenant_id, room_id, group_id) VALUES ($1, $2, 'of before')", r.tenant, room)
+		r.db.exec(t, `INSERT INTO mls_group_ids (tenant_id, room_id, group_id, began)
+			SELECT $1, $2, n::text::bytea, n FROM generate_series(1, $3) n`, r.tenant, room, store.KeptGroupIDs-2)
+	}
+	ids := func(room uuid.UUID, where string) int {
+		return query[int](t, r.db, "SELECT count(*) FROM mls_group_ids WHERE room_id = $1 AND "+where, room)
+	}
+	require.Equal(t, store.KeptGroupIDs, ids(r.room, "true"))
+	began := store.KeptGroupIDs
+	r.db.exec(t, "UPDATE mls_groups SET epoch = $1, base = $1, group_id = NULL, group_info = NULL", began)
+	begin := func(id string) error {
+		_, err := r.s.AcceptCommit(t.Context(), store.NewCommit{
+			Tenant: r.tenant, Room: r.room, By: r.owner.Device, Epoch: uint64(began), GroupID: []byte(id),
+			Commit: []byte("commit"), GroupInfo: []byte("info"),
+		})
+		return err
+	}
+	require.ErrorIs(t, begin("group"), store.ErrConflict, "the room had it")
+	require.ErrorIs(t, begin("1"), store.ErrConflict, "and that one")
+	require.NoError(t, begin("another"))
+	require.Equal(t, store.KeptGroupIDs, ids(r.room, "true"))
+	require.Zero(t, ids(r.room, "group_id = 'of before'"))
+	require.Equal(t, 1, ids(r.room, "group_id = 'group'"))
+	require.Equal(t, 1, ids(r.room, fmt.Sprintf("group_id = 'another' AND began = %d", began)))
+	require.Equal(t, store.KeptGroupIDs-1, ids(other.ID, "true"), "of another room nothing is deleted")
+}
+
 // A welcome is stored once for all whom it adds, and goes when the last of them does not
 // need it.
 func TestWelcomesAreStoredOnce(t *testing.T) {
@@ -291,7 +328,7 @@ func TestMLSPolicies(t *testing.T) {
 	}
 	for _, statement := range []string{
 		"UPDATE mls_commits SET content = 'x'", "UPDATE mls_welcomes SET content = 'x'", "UPDATE key_packages SET ref = ref",
-		"DELETE FROM mls_groups", "DELETE FROM mls_group_ids", "DELETE FROM mls_commit_reports",
+		"UPDATE mls_group_ids SET began = began", "DELETE FROM mls_groups", "DELETE FROM mls_commit_reports",
 	} {
 		inTransaction(t, service, acting(r.tenant), func(tx pgx.Tx) {
 			_, err := tx.Exec(t.Context(), statement)

@@ -213,7 +213,7 @@ func TestMigrationUnderTraffic(t *testing.T) {
 			require.NoError(t, err)
 			_, err = s.FindRoom(t.Context(), r.tenant, r.member.Room)
 			require.NoError(t, err)
-			_, err = s.RevokeCredential(t.Context(), r.tenant, uuid.New())
+			_, err = s.RevokeCredential(t.Context(), r.tenant, uuid.New(), uuid.Nil)
 			require.ErrorIs(t, err, store.ErrNotFound)
 		}
 	}

@@ -28,7 +28,14 @@ func (s *Store) OpenRoom(ctx context.Context, room store.NewRoom, by uuid.UUID) 
 		if store.DeviceKind(held[by].Kind) != store.DeviceHuman {
 			return errNoRoomMaker
 		}
-		created, err := s.createRoom(ctx, db, room)
+		open, err := s.q.RoomsOpenOfMaker(ctx, db, room.Tenant, by, store.MaxOpenRooms)
+		if err != nil {
+			return err
+		}
+		if open >= store.MaxOpenRooms {
+			return conflict("the device has made %d rooms that are not archived: archive some of them first", open)
+		}
+		created, err := s.createRoom(ctx, db, room, by)
 		if err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func (s *Store) RoomVersions(ctx context.Context, tenant uuid.UUID, rooms []uuid
 // CreateRoom implements store.Operator.
 func (s *Store) CreateRoom(ctx context.Context, room store.NewRoom) (created store.Room, err error) {
 	err = s.call(ctx, "create room", asService(room.Tenant), func(ctx context.Context, db sqlcgen.DBTX) error {
-		created, err = s.createRoom(ctx, db, room)
+		created, err = s.createRoom(ctx, db, room, uuid.Nil)
 		return err
 	})
 	if err != nil {
@@ -88,14 +88,15 @@ func (s *Store) CreateRoom(ctx context.Context, room store.NewRoom) (created sto
 	return created, nil
 }
 
-func (s *Store) createRoom(ctx context.Context, db sqlcgen.DBTX, room store.NewRoom) (store.Room, error) {
+// createRoom makes a room of a device, or with uuid.Nil of the operator.
+func (s *Store) createRoom(ctx context.Context, db sqlcgen.DBTX, room store.NewRoom, maker uuid.UUID) (store.Room, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return store.Room{}, fmt.Errorf("make id: %w", err)
 	}
 	row, err := s.q.RoomCreate(ctx, db, sqlcgen.RoomCreateParams{
 		TenantID: room.Tenant, ID: id, Kind: string(room.Kind), Scheme: string(room.Scheme),
-		PrivateMessages: string(room.PrivateMessages),
+		PrivateMessages: string(room.PrivateMessages), MadeBy: uuid.NullUUID{UUID: maker, Valid: maker != uuid.Nil},
 	})
 	return roomOf(sqlcgen.RoomByIDRow(row)), err
 }

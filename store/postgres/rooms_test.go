@@ -28,6 +28,46 @@ func fillRooms(t *testing.T, db *owner, tenant uuid.UUID, n int, devices ...uuid
 	}
 }
 
+// A device cannot fill the tenant with rooms: those that it made and that are not archived
+// have a bound, whoever is in them.
+func TestOpenRoomsOfADeviceAreBounded(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, db := pgtest.Open(t, url), newOwner(url)
+	subject := subject(s, db)
+	tenant := subject.NewTenant(t)
+	human := func() uuid.UUID {
+		id := subject.NewDevice(t, tenant, store.DeviceActive)
+		db.exec(t, "UPDATE devices SET kind = 'human' WHERE id = $1", id)
+		return id
+	}
+	maker, other := human(), human()
+	open := func(by uuid.UUID) (store.Room, error) {
+		room, _, err := s.OpenRoom(t.Context(), store.NewRoom{
+			Tenant: tenant, Kind: store.RoomGroup, Scheme: store.SchemeSenderKeys, PrivateMessages: store.PrivateAllowed,
+		}, by)
+		return room, err
+	}
+	db.exec(t, `INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages, state, made_by)
+		SELECT $1, gen_random_uuid(), 'group', 'sender_keys', 'allowed', 'ACTIVE', $2 FROM generate_series(2, $3)`,
+		tenant, maker, store.MaxOpenRooms)
+	last, err := open(maker)
+	require.NoError(t, err)
+	_, err = open(maker)
+	require.ErrorIs(t, err, store.ErrConflict)
+	require.ErrorContains(t, err, "archive some of them first")
+	_, err = open(other)
+	require.NoError(t, err, "nobody else is kept from making rooms")
+	_, err = s.CreateRoom(t.Context(), store.NewRoom{
+		Tenant: tenant, Kind: store.RoomGroup, Scheme: store.SchemeNone, PrivateMessages: store.PrivateAllowed,
+	})
+	require.NoError(t, err, "nor the operator")
+	_, err = s.ArchiveRoom(t.Context(), tenant, last.ID, maker)
+	require.NoError(t, err)
+	_, err = open(maker)
+	require.NoError(t, err)
+}
+
 // FAULTS BL-I06; STATE, "Device revocation triggers mandatory rekey of all affected rooms":
 // a device in a thousand rooms leaves them with as many statements as from a few.
 func TestRevokingTakesAHandfulOfStatements(t *testing.T) {

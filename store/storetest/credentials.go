@@ -118,7 +118,7 @@ func testAuthenticate(t *testing.T, s Subject) {
 
 	t.Run("revoked", func(t *testing.T) {
 		c, hash := f.mint(t, p, hour)
-		_, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID)
+		_, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID, uuid.Nil)
 		require.NoError(t, err)
 		refused(t, hash)
 	})
@@ -148,7 +148,7 @@ func testAuthenticate(t *testing.T, s Subject) {
 	t.Run("the valid ones of many", func(t *testing.T) {
 		good, _ := f.mint(t, p, hour)
 		bad, _ := f.mint(t, p, hour)
-		_, err := s.Store.RevokeCredential(t.Context(), f.tenant, bad.ID)
+		_, err := s.Store.RevokeCredential(t.Context(), f.tenant, bad.ID, uuid.Nil)
 		require.NoError(t, err)
 		valid, err := s.Edge.ValidCredentials(t.Context(), f.tenant, []uuid.UUID{bad.ID, good.ID, newID(t)})
 		require.NoError(t, err)
@@ -166,16 +166,35 @@ func testRevoking(t *testing.T, s Subject) {
 		p := f.member(t)
 		c, _ := f.mint(t, p, hour)
 		_, other := f.mint(t, p, hour)
-		revoked, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID)
+		revoked, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID, uuid.Nil)
 		require.NoError(t, err)
 		require.Equal(t, []store.Credential{c}, revoked)
-		revoked, err = s.Store.RevokeCredential(t.Context(), f.tenant, c.ID)
+		revoked, err = s.Store.RevokeCredential(t.Context(), f.tenant, c.ID, uuid.Nil)
 		require.NoError(t, err)
 		require.Empty(t, revoked, "revoked before")
-		_, err = s.Store.RevokeCredential(t.Context(), f.tenant, newID(t))
+		_, err = s.Store.RevokeCredential(t.Context(), f.tenant, newID(t), uuid.Nil)
 		require.ErrorIs(t, err, store.ErrNotFound)
 		_, err = s.Edge.Authenticate(t.Context(), other)
 		require.NoError(t, err, "the others live on")
+	})
+
+	t.Run("by a device", func(t *testing.T) {
+		p, q := f.member(t), f.member(t)
+		c, token := f.mint(t, p, hour)
+		_, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID, q.Device)
+		require.ErrorIs(t, err, store.ErrNotFound, "somebody else's")
+		_, err = s.Edge.Authenticate(t.Context(), token)
+		require.NoError(t, err)
+		_, err = s.Store.RevokeCredential(t.Context(), f.tenant, newID(t), q.Device)
+		require.ErrorIs(t, err, store.ErrNotFound)
+		revoked, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID, p.Device)
+		require.NoError(t, err)
+		require.Equal(t, []store.Credential{c}, revoked)
+		_, err = s.Edge.Authenticate(t.Context(), token)
+		require.ErrorIs(t, err, store.ErrUnauthenticated)
+		revoked, err = s.Store.RevokeCredential(t.Context(), f.tenant, c.ID, p.Device)
+		require.NoError(t, err)
+		require.Empty(t, revoked, "revoked before")
 	})
 
 	t.Run("an expired one", func(t *testing.T) {
@@ -185,7 +204,7 @@ func testRevoking(t *testing.T, s Subject) {
 			_, err := s.Edge.Authenticate(t.Context(), hash)
 			return err != nil
 		}, patience, time.Millisecond)
-		revoked, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID)
+		revoked, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID, uuid.Nil)
 		require.NoError(t, err)
 		require.Empty(t, revoked)
 	})
@@ -222,7 +241,7 @@ func testRevoking(t *testing.T, s Subject) {
 			}
 			early := race(4, func(i int) error {
 				if i == 0 {
-					_, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID)
+					_, err := s.Store.RevokeCredential(t.Context(), f.tenant, c.ID, uuid.Nil)
 					close(stop)
 					return err
 				}

@@ -269,7 +269,7 @@ func testSuspending(t *testing.T, f fixture) {
 	f.remove(t, former)
 	credential, hash := f.mint(t, first, hour)
 	revoked, _ := f.mint(t, second, hour)
-	_, err := f.Store.RevokeCredential(t.Context(), f.tenant, revoked.ID)
+	_, err := f.Store.RevokeCredential(t.Context(), f.tenant, revoked.ID, uuid.Nil)
 	require.NoError(t, err)
 	token := f.signIn(t, device)
 	before, err := f.Edge.Roster(t.Context(), f.tenant, first.Room)

@@ -38,6 +38,7 @@ func testGenerations(t *testing.T, s Subject) {
 	t.Run("session keys", func(t *testing.T) { testSessionKeys(t, newFixture(t, s)) })
 	t.Run("who may not", func(t *testing.T) { testGenerationRefusals(t, newFixture(t, s)) })
 	t.Run("the current ones", func(t *testing.T) { testCurrentGenerations(t, newFixture(t, s)) })
+	t.Run("only the newest", func(t *testing.T) { testGenerationsAreBounded(t, newFixture(t, s)) })
 	t.Run("many at once", func(t *testing.T) { testGenerationRaces(t, newFixture(t, s)) })
 }
 
@@ -187,4 +188,24 @@ func testGenerationRaces(t *testing.T, f fixture) {
 	})
 	require.Equal(t, 1, count(errs, nil))
 	require.Equal(t, callers-1, count(errs, store.ErrConflict))
+}
+
+// Only the newest are kept. An older one was allocated all the same: no gen comes again, and
+// a notice may name it.
+func testGenerationsAreBounded(t *testing.T, f fixture) {
+	room := f.newRoom(t, store.RoomGroup)
+	p, q := f.add(t, room.ID, store.RoleAgent), f.add(t, room.ID, store.RoleAgent)
+	f.allocate(t, q, 0)
+	for i := range store.KeptGenerations {
+		require.Equal(t, uint64(i)+1, f.allocate(t, p, byte(i)).Gen)
+	}
+	require.True(t, f.allocate(t, p, 0).Again, "the oldest of those that are kept")
+	require.Equal(t, uint64(store.KeptGenerations)+1, f.allocate(t, p, store.KeptGenerations).Gen)
+	require.True(t, f.allocate(t, p, 1).Again)
+	late := f.allocate(t, p, 0)
+	require.Equal(t, uint64(store.KeptGenerations)+2, late.Gen, "its kid is forgotten")
+	require.False(t, late.Again)
+	require.True(t, f.allocate(t, q, 0).Again, "of somebody else nothing is deleted")
+	require.Equal(t, late.Gen, f.generations(t, room.ID)[0].Gen)
+	f.accept(t, notice(p, "first", "x"))
 }

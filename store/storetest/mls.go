@@ -646,7 +646,7 @@ func testMLSArchived(t *testing.T, f fixture) {
 		},
 		"report": func() error { return r.Store.ReportCommit(t.Context(), r.tenant, r.id, agent.Device, 1) },
 	} {
-		require.ErrorIs(t, r.unchanged(t, owner, name, do), store.ErrConflict, name)
+		require.ErrorIs(t, r.unchanged(t, owner, name, do), errArchived, name)
 	}
 	require.Len(t, r.commits(t, agent, 0), 1, "members read on")
 	_, err := r.welcome(t, agent)

@@ -100,7 +100,7 @@ func testKeptApart(t *testing.T, s Subject) {
 		require.ErrorIs(t, err, store.ErrNotFound)
 		_, err = s.Store.MintCredential(ctx, mine.tenant, them.ID, store.CredentialSession, newHash(), hour)
 		require.ErrorIs(t, err, store.ErrNotFound)
-		_, err = s.Store.RevokeCredential(ctx, mine.tenant, credential.ID)
+		_, err = s.Store.RevokeCredential(ctx, mine.tenant, credential.ID, uuid.Nil)
 		require.ErrorIs(t, err, store.ErrNotFound)
 		_, err = s.Store.RevokeParticipantCredentials(ctx, mine.tenant, them.ID)
 		require.ErrorIs(t, err, store.ErrNotFound)

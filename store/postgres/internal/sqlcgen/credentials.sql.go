@@ -12,15 +12,18 @@ import (
 	"github.com/google/uuid"
 )
 
-const CredentialExisted = `-- name: CredentialExisted :one
-SELECT EXISTS (SELECT FROM credentials WHERE tenant_id = $1 AND id = $2)
+const CredentialDevice = `-- name: CredentialDevice :one
+SELECT p.device_id FROM credentials c
+JOIN participants p ON p.tenant_id = c.tenant_id AND p.room_id = c.room_id AND p.id = c.participant_id
+WHERE c.tenant_id = $1 AND c.id = $2
 `
 
-func (q *Queries) CredentialExisted(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) (bool, error) {
-	row := db.QueryRow(ctx, CredentialExisted, tenantID, iD)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
+// Whose it is, or was.
+func (q *Queries) CredentialDevice(ctx context.Context, db DBTX, tenantID uuid.UUID, iD uuid.UUID) (uuid.UUID, error) {
+	row := db.QueryRow(ctx, CredentialDevice, tenantID, iD)
+	var device_id uuid.UUID
+	err := row.Scan(&device_id)
+	return device_id, err
 }
 
 const CredentialIdentity = `-- name: CredentialIdentity :one

@@ -44,13 +44,25 @@ func (q *Queries) GroupAdvance(ctx context.Context, db DBTX, arg GroupAdvancePar
 }
 
 const GroupBegin = `-- name: GroupBegin :execrows
-INSERT INTO mls_group_ids (tenant_id, room_id, group_id) VALUES ($1, $2, $3)
+INSERT INTO mls_group_ids (tenant_id, room_id, group_id, began) VALUES ($1, $2, $3, $4)
 ON CONFLICT ON CONSTRAINT mls_group_ids_pk DO NOTHING
 `
 
+type GroupBeginParams struct {
+	TenantID uuid.UUID
+	RoomID   uuid.UUID
+	GroupID  []byte
+	Began    int64
+}
+
 // No row: the room had a group of this id.
-func (q *Queries) GroupBegin(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, groupID []byte) (int64, error) {
-	result, err := db.Exec(ctx, GroupBegin, tenantID, roomID, groupID)
+func (q *Queries) GroupBegin(ctx context.Context, db DBTX, arg GroupBeginParams) (int64, error) {
+	result, err := db.Exec(ctx, GroupBegin,
+		arg.TenantID,
+		arg.RoomID,
+		arg.GroupID,
+		arg.Began,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -73,6 +85,20 @@ func (q *Queries) GroupByRoom(ctx context.Context, db DBTX, tenantID uuid.UUID, 
 	var i GroupByRoomRow
 	err := row.Scan(&i.Epoch, &i.Base, &i.GroupID)
 	return i, err
+}
+
+const GroupIDsPrune = `-- name: GroupIDsPrune :exec
+DELETE FROM mls_group_ids o
+WHERE o.tenant_id = $1 AND o.room_id = $2 AND o.began < (
+    SELECT k.began FROM mls_group_ids k
+    WHERE k.tenant_id = $1 AND k.room_id = $2
+    ORDER BY k.began DESC LIMIT 1 OFFSET $3::bigint)
+`
+
+// Only the newest id of a room stays, with @others.
+func (q *Queries) GroupIDsPrune(ctx context.Context, db DBTX, tenantID uuid.UUID, roomID uuid.UUID, others int64) error {
+	_, err := db.Exec(ctx, GroupIDsPrune, tenantID, roomID, others)
+	return err
 }
 
 const GroupMembersChange = `-- name: GroupMembersChange :exec

@@ -156,6 +156,7 @@ type MlsGroupID struct {
 	TenantID uuid.UUID
 	RoomID   uuid.UUID
 	GroupID  []byte
+	Began    int64
 }
 
 type MlsWelcome struct {
@@ -222,6 +223,7 @@ type Room struct {
 	CreatedAt       time.Time
 	ArchivedAt      *time.Time
 	Activated       bool
+	MadeBy          uuid.NullUUID
 }
 
 type RoomRule struct {

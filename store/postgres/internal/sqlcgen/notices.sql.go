@@ -33,11 +33,7 @@ WITH decided AS (
         WHEN NOT $5::boolean THEN 'malformed'
         WHEN n.sender_id = $4 AND n.envelope = $6 THEN 'duplicate'
         WHEN n.notice_id IS NOT NULL THEN 'id_conflict'
-        WHEN NOT EXISTS (
-            SELECT FROM sender_generations g
-            WHERE g.tenant_id = $2 AND g.room_id = $3
-              AND g.participant_id = $4 AND g.gen = $7 AND g.gen >= p.first_gen
-        ) THEN 'unknown_generation'
+        WHEN $7 NOT BETWEEN greatest(p.first_gen, 1) AND p.last_gen THEN 'unknown_generation'
         WHEN $8::timestamptz < statement_timestamp() - make_interval(secs => $9::double precision)
           OR $8::timestamptz > statement_timestamp() + make_interval(secs => $9::double precision)
           OR $10::timestamptz <= statement_timestamp() OR $10::timestamptz <= $8::timestamptz

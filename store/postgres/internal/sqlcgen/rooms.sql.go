@@ -63,8 +63,8 @@ func (q *Queries) RoomByID(ctx context.Context, db DBTX, tenantID uuid.UUID, iD 
 }
 
 const RoomCreate = `-- name: RoomCreate :one
-INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO rooms (tenant_id, id, kind, scheme, private_messages, made_by)
+VALUES ($1, $2, $3, $4, $5, $6)
 RETURNING tenant_id, id, kind, scheme, private_messages, state, version, activated, created_at
 `
 
@@ -74,6 +74,7 @@ type RoomCreateParams struct {
 	Kind            string
 	Scheme          string
 	PrivateMessages string
+	MadeBy          uuid.NullUUID
 }
 
 type RoomCreateRow struct {
@@ -95,6 +96,7 @@ func (q *Queries) RoomCreate(ctx context.Context, db DBTX, arg RoomCreateParams)
 		arg.Kind,
 		arg.Scheme,
 		arg.PrivateMessages,
+		arg.MadeBy,
 	)
 	var i RoomCreateRow
 	err := row.Scan(
@@ -505,4 +507,19 @@ ORDER BY r.id FOR UPDATE
 func (q *Queries) RoomsOfDeviceLock(ctx context.Context, db DBTX, tenantID uuid.UUID, deviceID uuid.UUID) error {
 	_, err := db.Exec(ctx, RoomsOfDeviceLock, tenantID, deviceID)
 	return err
+}
+
+const RoomsOpenOfMaker = `-- name: RoomsOpenOfMaker :one
+SELECT count(*) FROM (
+    SELECT FROM rooms r
+    WHERE r.tenant_id = $1 AND r.made_by = $2::uuid AND r.state <> 'ARCHIVED'
+    LIMIT $3) o
+`
+
+// How many rooms that the device made are not archived, as far as they count.
+func (q *Queries) RoomsOpenOfMaker(ctx context.Context, db DBTX, tenantID uuid.UUID, madeBy uuid.UUID, most int32) (int64, error) {
+	row := db.QueryRow(ctx, RoomsOpenOfMaker, tenantID, madeBy, most)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }

@@ -37,6 +37,10 @@ WITH decided AS (
     SELECT $3::uuid, $4::uuid, $5::uuid, counted.last_gen, $2::bytea, $1::bytea
     FROM counted
     RETURNING gen, allocated_at
+), pruned AS (
+    DELETE FROM sender_generations o USING counted
+    WHERE o.tenant_id = $3 AND o.room_id = $4 AND o.participant_id = $5
+      AND o.gen <= counted.last_gen - $6::bigint
 ), rekeyed AS (
     UPDATE rooms r SET version = r.version + 1, state = t.to_state
     FROM decided, state_transition t
@@ -61,6 +65,7 @@ type GenerationAllocateParams struct {
 	TenantID      uuid.UUID
 	RoomID        uuid.UUID
 	ParticipantID uuid.UUID
+	Kept          int64
 }
 
 type GenerationAllocateRow struct {
@@ -72,7 +77,7 @@ type GenerationAllocateRow struct {
 
 // No row: the room or the participant is not there. The room is held (RoomHold), so that
 // no other call takes the same gen and nobody joins or leaves. "rekeyed" is the room's
-// version where it waited for nobody else, or 0.
+// version where it waited for nobody else, or 0. Only the newest @kept of a participant stay.
 func (q *Queries) GenerationAllocate(ctx context.Context, db DBTX, arg GenerationAllocateParams) (GenerationAllocateRow, error) {
 	row := db.QueryRow(ctx, GenerationAllocate,
 		arg.SessionKey,
@@ -80,6 +85,7 @@ func (q *Queries) GenerationAllocate(ctx context.Context, db DBTX, arg Generatio
 		arg.TenantID,
 		arg.RoomID,
 		arg.ParticipantID,
+		arg.Kept,
 	)
 	var i GenerationAllocateRow
 	err := row.Scan(
