@@ -26,7 +26,7 @@ func (a *API) createInvite(r *http.Request) (int, any, error) {
 		return 0, nil, errNoAdmin
 	}
 	var body NewInvite
-	if err := decode(r, &body); err != nil {
+	if err := decodeGiven(r, &body); err != nil {
 		return 0, nil, err
 	}
 	invite, err := body.read()

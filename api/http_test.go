@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 )
 
 func TestBodiesAreReadStrictly(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	room := s.room(t)
 	members := "/v1/rooms/" + room.ID + "/members"
@@ -75,7 +77,32 @@ func TestBodiesAreReadStrictly(t *testing.T) {
 	s.send(t, http.MethodDelete, "/v1/credentials/"+uuid.NewString(), `{}`).refused(t, 400, "malformed_request")
 }
 
+// What a careless client writes for a value it does not have is no request for the default:
+// the policy of a room, for one, can never be changed.
+func TestNullAndEmptyAreNotTheDefault(t *testing.T) {
+	s := newStack(t)
+	room := s.room(t)
+	member := s.member(t, room.ID, "agent")
+	for path, names := range map[string][]string{
+		"/v1/rooms":                         {"private_messages", "scheme", "kind"},
+		"/v1/rooms/" + room.ID + "/members": {"kind", "device_id", "ttl_seconds"},
+		"/v1/participants/" + member.ParticipantID + "/credentials": {"kind", "participant_id", "ttl_seconds"},
+		"/v1/invites": {"kind", "admin", "ttl_seconds"},
+	} {
+		for _, name := range names {
+			for _, value := range []string{"null", `""`} {
+				body := fmt.Sprintf(`{%q:%s}`, name, value)
+				if strings.HasSuffix(path, "/members") {
+					body = fmt.Sprintf(`{"role":"agent",%q:%s}`, name, value)
+				}
+				s.send(t, http.MethodPost, path, body).refused(t, 400, "malformed_request")
+			}
+		}
+	}
+}
+
 func TestAddresses(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	room := s.room(t)
 	for _, path := range []string{
@@ -85,6 +112,8 @@ func TestAddresses(t *testing.T) {
 	} {
 		s.send(t, http.MethodGet, path, "").refused(t, 404, "not_found")
 	}
+	require.Contains(t, string(s.send(t, http.MethodGet, "/%76%31/relay", "").body), "there is no such address",
+		"another spelling of an address is no other node's")
 	answer := s.send(t, http.MethodPatch, "/v1/freeze", "")
 	answer.refused(t, 405, "method_not_allowed")
 	require.Equal(t, "GET, HEAD, PUT", answer.header.Get("Allow"))
@@ -94,6 +123,7 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestPublicListenerAsksForTheToken(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	other, _ := store.NewToken()
 	bearer := "Bearer " + s.token
@@ -127,6 +157,7 @@ func TestPublicListenerAsksForTheToken(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var broken error
 	s := newStack(t, func(c *api.Config) {
@@ -158,6 +189,7 @@ func TestHealth(t *testing.T) {
 }
 
 func TestPanicEndsOneRequest(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.fault.set(func(f *faults) { f.panics = true })
 	answer := s.send(t, http.MethodPut, "/v1/freeze", `{"frozen":true}`)
@@ -169,11 +201,13 @@ func TestPanicEndsOneRequest(t *testing.T) {
 }
 
 func TestNewRefusesMissingParts(t *testing.T) {
+	t.Parallel()
 	_, err := api.New(api.Config{})
 	require.Error(t, err)
 }
 
 func TestOperatorTokenFile(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
 	path := filepath.Join(data, api.OperatorTokenFile)
 	var wg sync.WaitGroup

@@ -19,7 +19,7 @@ func (a *API) addMember(r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	var body NewMember
-	if err := decode(r, &body); err != nil {
+	if err := decodeGiven(r, &body); err != nil {
 		return 0, nil, err
 	}
 	who := callerOf(r.Context())

@@ -16,7 +16,7 @@ import (
 // createRoom makes an empty room for the operator, and for a device one that it owns.
 func (a *API) createRoom(r *http.Request) (int, any, error) {
 	var body NewRoom
-	if err := decode(r, &body); err != nil {
+	if err := decodeGiven(r, &body); err != nil {
 		return 0, nil, err
 	}
 	wanted, err := body.read()

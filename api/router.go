@@ -63,7 +63,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", nothingMayBeLoaded)
 	_, pattern := rt.mux.Handler(r)
 	if pattern == "" || path.Clean(r.URL.Path) != r.URL.Path || r.URL.RawPath != "" {
-		rt.finish(w, r, nil, &visit{}, outcome{err: &wire.Error{Code: wire.NotFound, Detail: rt.missing(r.URL.Path)}})
+		rt.finish(w, r, nil, &visit{}, outcome{err: &wire.Error{Code: wire.NotFound, Detail: rt.missing(r.URL.EscapedPath())}})
 		return
 	}
 	rt.mux.ServeHTTP(w, r)

@@ -157,6 +157,22 @@ func (s *sessionRequest) ownerOrOperator() error {
 // decodeNoNull is decode for bodies in which a member that is left out means "everybody":
 // null, which a careless client writes for what it does not know, is refused.
 func decodeNoNull(r *http.Request, into any) error {
+	return decodeWithout(r, into, "no member of the body may be null", func(token jsontext.Token) bool {
+		return token.Kind() == jsontext.Null.Kind()
+	})
+}
+
+// decodeGiven is decodeNoNull for bodies whose members have a default, which may be for
+// good: an empty string, which a script writes for a variable that it never set, is no
+// request for the default.
+func decodeGiven(r *http.Request, into any) error {
+	return decodeWithout(r, into, "no member of the body may be null or empty; leave it out for the default", func(token jsontext.Token) bool {
+		return token.Kind() == jsontext.Null.Kind() || token.Kind() == '"' && token.String() == ""
+	})
+}
+
+// decodeWithout is decode for bodies in which some tokens are refused.
+func decodeWithout(r *http.Request, into any, refusal string, refused func(jsontext.Token) bool) error {
 	data, err := readBody(r)
 	if err != nil {
 		return err
@@ -167,8 +183,8 @@ func decodeNoNull(r *http.Request, into any) error {
 		if err != nil {
 			break // the end, or what decode refuses
 		}
-		if token.Kind() == jsontext.Null.Kind() {
-			return malformed("no member of the body may be null")
+		if refused(token) {
+			return malformed(refusal)
 		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(data))

@@ -85,13 +85,13 @@ func AppendPing(dst []byte, id uint64) []byte {
 	return append(dst, `"}`...)
 }
 
-// AppendError appends error {reason, frame_type, detail}; frame_type is written
-// only when it is not empty, cut to MaxUnknownType bytes.
+// AppendError appends error {reason, frame_type, detail}; frame_type, cut to
+// MaxUnknownType bytes, is there for an unknown frame, also one whose type is "".
 func AppendError(dst []byte, reason Code, frameType, detail string) []byte {
 	dst = append(dst, `{"type":"error","reason":"`...)
 	dst = append(dst, reason...)
 	dst = append(dst, '"')
-	if frameType != "" {
+	if frameType != "" || reason == UnknownFrame {
 		dst = append(dst, `,"frame_type":`...)
 		dst = appendString(dst, cutString(frameType, MaxUnknownType))
 	}

@@ -120,6 +120,8 @@ func TestErrorsEchoTheTypeWithinBounds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, strings.Repeat("é", 32), frame.FrameType)
 	require.Equal(t, "a \"detail\"\n", frame.Detail)
+	require.JSONEq(t, `{"type":"error","reason":"unknown_frame","frame_type":"","detail":"d"}`,
+		string(wire.AppendError(nil, wire.UnknownFrame, "", "d")), "a type there was, if an empty one")
 }
 
 // F04: nothing is repaired that was well formed, and what was not is valid text.
