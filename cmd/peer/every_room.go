@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/peerrelay/peerrelay/client"
 	"github.com/peerrelay/peerrelay/client/encryption"
 )
@@ -16,8 +18,12 @@ import (
 // tenant have 1,024 of them (DESIGN section 6).
 const maxRooms = 100
 
-// maxOpening is how many rooms are asked for at a time.
-const maxOpening = 4
+// Rooms are opened one after the other, since each takes some requests of the 50 that the relay
+// answers a device in a second.
+const (
+	opensPerSecond = 8
+	opensAtOnce    = 4
+)
 
 // After a failure it is tried again: the relay, or a room.
 const (
@@ -35,11 +41,12 @@ type follower struct {
 	listen  func(ctx context.Context, s *client.Session) error
 
 	rooms    map[string]*followed
-	failures int  // of looking, in a row
-	full     bool // it was said that there are too many
-	none     bool // it was said that there are none
+	failures int       // of looking, in a row
+	quiet    time.Time // until then the relay is not asked again
+	full     bool      // it was said that there are too many
+	none     bool      // it was said that there are none
 	ended    chan ended
-	opening  chan struct{} // holds a value for each room that is asked for
+	opening  *rate.Limiter
 	working  sync.WaitGroup
 }
 
@@ -71,7 +78,7 @@ func (c *listenCommand) everyRoom(r *running) func(ctx context.Context, con cons
 		}
 		f := &follower{
 			running: r, con: con, every: c.LookAgain, rooms: make(map[string]*followed),
-			ended: make(chan ended), opening: make(chan struct{}, maxOpening),
+			ended: make(chan ended), opening: rate.NewLimiter(opensPerSecond, opensAtOnce),
 			listen: func(ctx context.Context, s *client.Session) error {
 				return s.ListenWith(ctx, c.told(con, s.Room()), take(s))
 			},
@@ -97,9 +104,12 @@ func (f *follower) follow(outer context.Context) error {
 		case <-f.running.changed:
 		case <-next.C:
 		}
-		pause, err := f.look(ctx)
-		if err != nil && ctx.Err() == nil {
-			return err
+		pause := time.Until(f.quiet)
+		if pause <= 0 {
+			var err error
+			if pause, err = f.look(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
 		}
 		next.Reset(pause)
 	}
@@ -138,6 +148,7 @@ func (f *follower) look(ctx context.Context) (pause time.Duration, err error) {
 		}
 		f.failures++
 		pause = pauseAfter(f.failures)
+		f.quiet = time.Now().Add(pause)
 		f.con.notef("%v; looking for rooms again in %s", err, pause.Round(100*time.Millisecond))
 		return pause, nil
 	}
@@ -254,13 +265,10 @@ func (f *follower) begin(ctx context.Context, id string, room *followed) (wait t
 
 // read reads a room until that ends.
 func (f *follower) read(ctx context.Context, id string, again bool) error {
-	select {
-	case f.opening <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := f.opening.Wait(ctx); err != nil {
+		return err
 	}
 	session, err := f.session(ctx, id, again)
-	<-f.opening
 	if err != nil {
 		return err
 	}

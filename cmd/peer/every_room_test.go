@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/peerrelay/peerrelay/client"
 )
@@ -234,7 +235,7 @@ func TestRoomsAreBounded(t *testing.T) {
 	var errs strings.Builder
 	f := &follower{
 		con: console{err: &errs}, every: time.Minute, running: newRunning(nil), rooms: make(map[string]*followed),
-		ended: make(chan ended), opening: make(chan struct{}),
+		ended: make(chan ended), opening: rate.NewLimiter(0, 0),
 	}
 	found := make([]client.Room, 0, maxRooms+3)
 	for i := range maxRooms + 3 {
