@@ -83,7 +83,7 @@ func answers(n int, each string) string {
 func (g *gate) open(t *testing.T, options ...func(*remote.Config)) *remote.Store {
 	t.Helper()
 	token, _ := store.NewToken()
-	return open(t, service{g.Server, token}, append([]func(*remote.Config){func(cfg *remote.Config) { cfg.InFlight = 1 }}, options...)...)
+	return open(t, service{g.Server, token}, append([]func(*remote.Config){func(cfg *remote.Config) { cfg.InFlight, cfg.Timeout = 1, time.Hour }}, options...)...)
 }
 
 // together sends n items while one is on its way, and returns their errors in order.
@@ -295,7 +295,7 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	token, _ := store.NewToken()
-	s, err := remote.Open(remote.Config{URL: g.URL, Token: token, InFlight: 1})
+	s, err := remote.Open(remote.Config{URL: g.URL, Token: token, InFlight: 1, Timeout: time.Hour})
 	require.NoError(t, err)
 	errs := make(chan error, 3)
 	go func() { errs <- sendMessage(s)(t.Context(), 0) }()

@@ -34,6 +34,9 @@ type link struct {
 	token   store.TokenHash // of a credential of member
 }
 
+// impatient has calls of an API that does not answer end soon.
+func impatient(cfg *remote.Config) { cfg.Timeout = time.Second }
+
 func newLink(t *testing.T, options ...func(*remote.Config)) *link {
 	t.Helper()
 	l := &link{store: pgtest.Store(t)}
@@ -43,7 +46,7 @@ func newLink(t *testing.T, options ...func(*remote.Config)) *link {
 	require.NoError(t, err)
 	t.Cleanup(l.proxy.Close)
 	through := service{&httptest.Server{URL: "http://" + l.proxy.Addr()}, l.service.token}
-	l.edge = open(t, through, append([]func(*remote.Config){func(cfg *remote.Config) { cfg.Timeout = time.Second }}, options...)...)
+	l.edge = open(t, through, options...)
 	tenant, err := l.store.DefaultTenant(t.Context())
 	require.NoError(t, err)
 	room, err := l.store.CreateRoom(t.Context(), store.NewRoom{
@@ -93,7 +96,7 @@ func (l *link) all(ctx context.Context, id string) map[string]error {
 // not knowing, and the same store works again when the API does.
 func TestAPIIsAway(t *testing.T) {
 	t.Parallel()
-	l := newLink(t)
+	l := newLink(t, impatient)
 	works := func(id string) bool {
 		for _, err := range l.all(t.Context(), id) {
 			if err != nil {
@@ -102,7 +105,7 @@ func TestAPIIsAway(t *testing.T) {
 		}
 		return true
 	}
-	require.True(t, works("before"))
+	require.Eventually(t, func() bool { return works("before-" + uuid.NewString()) }, patience, 10*time.Millisecond)
 	for name, breaks := range map[string]func(){
 		"cut":             l.proxy.Cut,
 		"requests lost":   func() { l.proxy.Hold(fault.Requests) },
@@ -127,10 +130,19 @@ func TestLostAnswer(t *testing.T) {
 	l := newLink(t)
 	m := envelopeOf(l.member, "lost", "x")
 	l.proxy.Hold(fault.Answers)
-	_, err := l.edge.AppendMessage(t.Context(), m)
-	opaque(t, err)
+	lost := make(chan error, 1)
+	go func() {
+		_, err := l.edge.AppendMessage(t.Context(), m)
+		lost <- err
+	}()
+	require.Eventually(t, func() bool {
+		rows, _, err := l.store.HistoryPage(t.Context(), l.member.Tenant, l.member.Room, store.Page{Limit: 1})
+		return err == nil && len(rows) == 1
+	}, patience, 10*time.Millisecond)
 	l.proxy.Cut() // so that the answer itself never comes
+	opaque(t, <-lost)
 	l.proxy.Restore()
+	var err error
 	var again store.Appended
 	require.Eventually(t, func() bool {
 		again, err = l.edge.AppendMessage(t.Context(), m)

@@ -133,4 +133,4 @@ func open(t testing.TB, s service, options ...func(*remote.Config)) *remote.Stor
 	return edge
 }
 
-const patience = 20 * time.Second
+const patience = time.Minute
