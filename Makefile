@@ -11,6 +11,11 @@ ARGS ?=
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -X main.version=$(VERSION)
 
+# Whatever is not under the race detector is compiled in one way, the tests and the programs that
+# they build too: the relay with all it needs takes two minutes of a processor each time, and
+# what one target has compiled the others find in Go's cache.
+PLAIN := CGO_ENABLED=0 GOFLAGS="$(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)"
+
 # Tools are built once for each set of versions and each Go.
 TOOLS       := .tools/bin
 TOOLS_STAMP  = .tools/main-$(shell (cat tools/go.mod tools/go.sum; go version) | sha256sum | cut -c1-16)
@@ -40,13 +45,13 @@ setup:
 .PHONY: build
 build:
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/... ./internal/demo
+	$(PLAIN) go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/... ./internal/demo
 
 ## nats-server: build bin/nats-server, of the version that is embedded, for a cluster
 .PHONY: nats-server
 nats-server:
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -o bin/nats-server github.com/nats-io/nats-server/v2
+	$(PLAIN) go build -o bin/nats-server github.com/nats-io/nats-server/v2
 
 # What the tests need besides Go: PostgreSQL, a C compiler for the race detector, and
 # the `nats` program for the recipes of docs/operations.md.
@@ -61,31 +66,31 @@ setup-test:
 CONCURRENT := ./internal/e2e ./inbox ./store/... ./api ./client ./client/keystore ./cmd/peer ./cluster ./outbox ./relay/...
 
 # Tests mostly wait, for a disk, an election or a deadline: of each package, more run at once
-# than there are processors.
-TESTFLAGS := -shuffle=on -parallel 4 -timeout 25m
+# than there are processors. `make verify` vets, more strictly than `go test` would once more.
+TESTFLAGS := -vet=off -shuffle=on -parallel 4 -timeout 25m
 
 ## test: all tests, with the race detector where goroutines share memory
 .PHONY: test
 test: setup-test
 	go test -race $(TESTFLAGS) $(CONCURRENT)
-	go test $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CONCURRENT))")
+	$(PLAIN) go test $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CONCURRENT))")
 
 ## test-long: all tests with the race detector, and many more rounds of random work
 .PHONY: test-long
 test-long: setup-test
-	PEERRELAY_LONG_TESTS=1 go test -race -shuffle=on -timeout 120m ./...
+	PEERRELAY_LONG_TESTS=1 go test -race -vet=off -shuffle=on -timeout 120m ./...
 
 ## race: the tests of PKG ten times over with the race detector (PKG=./relay/...)
 PKG ?= ./...
 .PHONY: race
 race: setup-test
-	go test -race -shuffle=on -count=10 -timeout 60m $(PKG)
+	go test -race -vet=off -shuffle=on -count=10 -timeout 60m $(PKG)
 
 ## fuzz: fuzz each target for five minutes (FUZZTIME=300); make test runs what was found before
 FUZZTIME ?= 300
 .PHONY: fuzz
 fuzz:
-	scripts/fuzz.sh $(FUZZTIME)
+	$(PLAIN) scripts/fuzz.sh $(FUZZTIME)
 
 ## soak: kill a loaded relay 20 times and account for every envelope
 .PHONY: soak
@@ -112,19 +117,21 @@ fmt: tools
 ## lint: run the linters
 .PHONY: lint
 lint: tools
-	$(TOOLS)/golangci-lint run
+	$(PLAIN) $(TOOLS)/golangci-lint run
+
+# Where `make test` has just passed (TESTED=1) verify does not run the same tests once more.
+TESTED ?=
 
 ## verify: generated code, formatting, lint, modules, docs and import rules are as they should be
 .PHONY: verify
 verify: setup-test tools
 	$(TOOLS)/sqlc diff
 	$(TOOLS)/golangci-lint fmt --diff
-	$(TOOLS)/golangci-lint run
+	$(PLAIN) $(TOOLS)/golangci-lint run
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
 	cd tools/nats && go mod tidy -diff
-	GOOS=darwin CGO_ENABLED=0 go vet ./relay/front ./infra/... ./cmd/...
-	go test -count=1 ./internal/archtest ./internal/doctest ./schema
+	$(if $(TESTED),,$(PLAIN) go test -vet=off -count=1 ./internal/archtest ./internal/doctest ./schema)
 
 ## tools: build the pinned linters, generators and the nats program into .tools/bin
 .PHONY: tools
@@ -141,7 +148,7 @@ $(TOOLS_STAMP):
 $(NATS_STAMP):
 	@mkdir -p $(TOOLS)
 	@echo "building the nats program (once)"
-	go build -modfile=tools/nats/go.mod -o $(TOOLS)/ github.com/nats-io/natscli/nats
+	$(PLAIN) go build -modfile=tools/nats/go.mod -o $(TOOLS)/ github.com/nats-io/natscli/nats
 	@rm -f .tools/nats-* && touch $@
 
 ## clean: remove what was built; data and tools stay
