@@ -112,7 +112,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		s.send(t, http.MethodGet, path, "").refused(t, 404, "not_found")
 	}
-	require.Contains(t, string(s.send(t, http.MethodGet, "/%76%31/relay", "").body), "there is no such address",
+	require.Contains(t, s.send(t, http.MethodGet, "/%76%31/relay", "").body, "there is no such address",
 		"another spelling of an address is no other node's")
 	answer := s.send(t, http.MethodPatch, "/v1/freeze", "")
 	answer.refused(t, 405, "method_not_allowed")
