@@ -63,7 +63,7 @@ func behindFalseAPI(t *testing.T) (f *falseAPI, api, edge *testkit.Relay) {
 	t.Helper()
 	api = testkit.StartAPI(t)
 	f = newFalseAPI(t, api)
-	edge = testkit.StartEdge(t, api, append(slices.Clone(fast), testkit.APIURL(f.URL), testkit.StoreTimeout(time.Second))...)
+	edge = testkit.StartEdge(t, api, append(slices.Clone(fast), testkit.APIURL(f.URL), testkit.StoreTimeout(3*time.Second))...)
 	requireReady(t, http.StatusOK, edge)
 	return f, api, edge
 }
@@ -208,7 +208,7 @@ func TestAnswersOfTheNoticeStore(t *testing.T) {
 func TestLockedTracesRefuseDelivery(t *testing.T) {
 	t.Parallel()
 	database := pgtest.URL(t)
-	s := unlimited(t, testkit.Database(database), testkit.StoreTimeout(time.Second))
+	s := unlimited(t, testkit.Database(database), testkit.StoreTimeout(3*time.Second))
 	who := room(t, s, "agent", "agent", "owner")
 	a, b := online(t, s, who[0]), online(t, s, who[1])
 	alive(t, a, b)

@@ -66,7 +66,7 @@ func hinted(t *testing.T, frame wire.ServerFrame, e boardEvent, replay bool) {
 // replay; the event can be read when it comes; new ideas come without.
 func TestBoardHints(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "owner", "viewer", "agent")
 	author, owner, viewer := online(t, s, who[0]), online(t, s, who[1]), online(t, s, who[2])
 	idea := newCard(t, s, who[0], "idea")
@@ -182,7 +182,7 @@ func TestHintsSurviveAKilledRelay(t *testing.T) {
 // Hints reach participants on other nodes, whichever node the event was committed on.
 func TestHintsAcrossNodes(t *testing.T) {
 	t.Parallel()
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	who := room(t, one, "agent", "agent")
 	a, b := online(t, one, who[0]), online(t, two, who[1])
 	card := newCard(t, one, who[0], "decision")

@@ -102,9 +102,11 @@ func TestFullDisk(t *testing.T) {
 	}
 	require.Greater(t, len(kept), 20)
 	requireReady(t, http.StatusServiceUnavailable, s)
-	for n := range 50 {
-		p.nacked(p.envelopeWith("message", p.who.Room, fmt.Sprintf("full-%d", n), padding(30_000)), wire.Partial)
-		p.nacked(p.envelopeWith("control", who[1].ID, fmt.Sprintf("full-one-%d", n), padding(30_000)), wire.Unavailable)
+	for n := range 50 { // as long as it has its lease, which it cannot renew either
+		if p.nackedOrCut(p.envelopeWith("message", p.who.Room, fmt.Sprintf("full-%d", n), padding(30_000)), wire.Partial) ||
+			p.nackedOrCut(p.envelopeWith("control", who[1].ID, fmt.Sprintf("full-one-%d", n), padding(30_000)), wire.Unavailable) {
+			break
+		}
 		require.Equal(t, http.StatusServiceUnavailable, s.Ready(t))
 	}
 	broker.FreeDisk(t)
@@ -231,7 +233,7 @@ func TestEveryKindWithoutBroker(t *testing.T) {
 	alive(t, a, b)
 	broker.Stop()
 	requireReady(t, http.StatusServiceUnavailable, s)
-	refused := make(map[string]int)
+	refused, cut := make(map[string]int), false
 	for n := range 4 {
 		for _, kind := range []struct {
 			kind, to string
@@ -245,8 +247,10 @@ func TestEveryKindWithoutBroker(t *testing.T) {
 			{"key_request", b.who.ID, wire.Unavailable},
 		} {
 			frame := a.envelope(kind.kind, kind.to, fmt.Sprintf("lost-%s-%s-%d", kind.kind, kind.to, n))
-			a.nacked(frame, kind.reason)
 			refused[string(frame)] = 0
+			if cut = cut || a.nackedOrCut(frame, kind.reason); cut {
+				break
+			}
 		}
 	}
 	broker.Start(t)

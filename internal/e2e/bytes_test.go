@@ -127,7 +127,7 @@ func hello(credential string) []byte {
 // (FAULTS A01).
 func TestHelloInThePacketOfTheUpgrade(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent")[0]
 	first := append([]byte(upgradeRequest+"\r\n"), hello(who.Credential)...)
 	for n := range 25 {
@@ -180,7 +180,7 @@ func TestEnvelopesInOneSegment(t *testing.T) {
 // the relay sets it up (FAULTS A12, B08).
 func TestUpgradeOnTheRealListener(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	for name, c := range map[string]struct {
 		headers string
 		status  int
@@ -211,7 +211,7 @@ func TestUpgradeOnTheRealListener(t *testing.T) {
 // unavailable and never a closed socket (FAULTS F06).
 func TestNULInEnvelopes(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	p, other := online(t, s, who[0]), online(t, s, who[1])
 	kept := 0
@@ -249,7 +249,7 @@ func TestNULInEnvelopes(t *testing.T) {
 // Integers are plain digits up to 2^53-1; nothing goes through a float (FAULTS F09).
 func TestNumbersInEnvelopes(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	p := online(t, s, who[0])
 	file := func(id, size string) []byte {
@@ -282,7 +282,7 @@ func TestNumbersInEnvelopes(t *testing.T) {
 // and there is one row and one delivery for each recipient (FAULTS E06, E05 a).
 func TestTwinsOfOneMessage(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	one, two, reader := connect(t, s, who[0]), connect(t, s, who[0]), online(t, s, who[1])
 	const rounds = 60
@@ -416,6 +416,7 @@ func TestLogLinesOfAttackers(t *testing.T) {
 	who := room(t, s, "agent", "agent")
 	p, other := online(t, s, who[0]), online(t, s, who[1])
 	const attacks = 400
+	began := time.Now()
 	for n := range attacks {
 		p.send(fmt.Appendf(nil, `{"type":"x%d\n[INFO] auth ok\u001b[2J\u2028%s"}`, n, strings.Repeat("é", n*25_000/attacks)))
 		require.Equal(t, wire.UnknownFrame, p.next().Reason)
@@ -426,7 +427,7 @@ func TestLogLinesOfAttackers(t *testing.T) {
 
 	lines := log.withText("auth ok")
 	require.NotEmpty(t, lines)
-	require.Less(t, len(lines), 200, "logged at a bounded rate")
+	require.LessOrEqual(t, float64(len(lines)), 5*(time.Since(began).Seconds()+2), "logged at a bounded rate")
 	for _, line := range lines {
 		require.True(t, json.Valid(line), "%q", line)
 		require.Equal(t, 1, bytes.Count(line, []byte("\n")))

@@ -65,7 +65,7 @@ func activated(t *testing.T, s *testkit.Relay, id string) bool {
 // before the owner has, and nothing that it sent too early turns up later.
 func TestOwnerWritesFirst(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	c := newCouple(t, s)
 	s.Public(t, http.MethodPut, "/v1/devices/me/prekeys", c.agent.AccessToken, c.agent.Prekeys(t, 1)).Demand(t, http.StatusOK)
 	bundle := takeBundle(t, s, c.human, c.agent)
@@ -120,7 +120,7 @@ func takeBundle(t *testing.T, s *testkit.Relay, by, of *testkit.Device) (bundle 
 // shares with who took them, live and after having been away.
 func TestDeviceHearsOfItsLastPrekeys(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	c := newCouple(t, s)
 	human, agent := online(t, s, c.owner), online(t, s, c.other)
 	s.Public(t, http.MethodPut, "/v1/devices/me/prekeys", c.agent.AccessToken, c.agent.Prekeys(t, 11)).Demand(t, http.StatusOK)
@@ -143,7 +143,7 @@ func TestDeviceHearsOfItsLastPrekeys(t *testing.T) {
 // nothing that either node knows of the room keeps the agent's answer back, or lets it by.
 func TestOwnerWritesFirstOnAnotherNode(t *testing.T) {
 	t.Parallel()
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	c := newCouple(t, one)
 	human, agent := online(t, one, c.owner), online(t, two, c.other)
 	for n := range 5 {
@@ -175,7 +175,7 @@ func (c *couple) reset(t *testing.T, s *testkit.Relay, by *testkit.Device) {
 // owner writes first again, on whatever node they are.
 func TestRatchetDesync(t *testing.T) {
 	t.Parallel()
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	c := newCouple(t, one)
 	human, agent := online(t, one, c.owner), online(t, two, c.other)
 	conversed(t, human, agent, "before")
@@ -196,7 +196,7 @@ func TestRatchetDesync(t *testing.T) {
 // and with its message the room is not REKEYING any more (STATE, "Member removed").
 func TestAnotherAgentComes(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	c := newCouple(t, s)
 	human, former := online(t, s, c.owner), online(t, s, c.other)
 	conversed(t, human, former, "former")
@@ -226,7 +226,7 @@ func TestAnotherAgentComes(t *testing.T) {
 // A controller in the owner's place is the human of the conversation.
 func TestControllerIsTheHuman(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	room := s.Room(t, testkit.RoomOptions{Kind: "direct"})
 	controller, agent := online(t, s, s.Join(t, room, "controller")), online(t, s, s.Join(t, room, "agent"))
 	require.Error(t, s.TryJoin(t, room, "owner"))
@@ -238,7 +238,7 @@ func TestControllerIsTheHuman(t *testing.T) {
 // time, and is never stored before it, whichever nodes the two are on.
 func TestAgentRacesWithTheOwnersFirst(t *testing.T) {
 	t.Parallel()
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	const rounds = 8
 	for round := range rounds {
 		c := newCouple(t, one)

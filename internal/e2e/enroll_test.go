@@ -44,7 +44,7 @@ func moveDevice(t *testing.T, s *testkit.Relay, d *testkit.Device, move string) 
 // does not allow yet.
 func TestFromAnInviteToAnEnvelope(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	other := room(t, s, "agent")[0]
 	d := s.Enroll(t, "agent", false)
 	require.Equal(t, "PENDING", deviceState(t, s, d.ID))
@@ -98,10 +98,8 @@ func selfMinted(t *testing.T, s *testkit.Relay, d *testkit.Device, room string) 
 // the one refusal.
 func TestOneInviteOneDevice(t *testing.T) {
 	t.Parallel()
-	broker := testkit.StartBroker(t)
-	database := pgtest.URL(t)
-	s := testkit.Start(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("one"))
-	nodes := []*testkit.Relay{s, testkit.Start(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("two"))}
+	_, s, other := sharedPair(t)
+	nodes := []*testkit.Relay{s, other}
 	invite := s.Invite(t, "agent", false)
 	const at = 50
 	bodies := make([]map[string]string, at)
@@ -209,7 +207,7 @@ func TestEnrollmentIsRefusedTheSameWay(t *testing.T) {
 // Ten wrong proofs revoke an invite; nine do not.
 func TestWrongProofsRevokeAnInvite(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	for _, wrong := range []int{store.MaxFailedProofs - 1, store.MaxFailedProofs} {
 		invite := s.Invite(t, "agent", false)
 		body := testkit.NewDevice(t).Enrollment(t, invite.Token, "agent")
@@ -228,7 +226,7 @@ func TestWrongProofsRevokeAnInvite(t *testing.T) {
 // DESIGN section 9: a nonce works once, for its device, with its key; all else is one 401.
 func TestSigningIn(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	d, other := s.ActiveDevice(t, "agent", false), s.ActiveDevice(t, "agent", false)
 	used := s.SignedNonce(t, d)
 	s.Public(t, http.MethodPost, "/v1/auth/token", "", used).Demand(t, http.StatusOK)
@@ -259,7 +257,7 @@ func TestSigningIn(t *testing.T) {
 // device is accepted, a suspension ends and a revocation does not.
 func TestSuspendAndRevokeADevice(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	others := []testkit.Participant{room(t, s, "agent")[0], room(t, s, "agent")[0]}
 	d := s.ActiveDevice(t, "agent", false)
 	var mine []testkit.Participant
@@ -309,10 +307,7 @@ func TestSuspendAndRevokeADevice(t *testing.T) {
 // FAULTS H06(e): what is decided on one node closes what is open on the other.
 func TestRevokeADeviceOnAnotherNode(t *testing.T) {
 	t.Parallel()
-	broker := testkit.StartBroker(t)
-	database := pgtest.URL(t)
-	one := testkit.Start(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("one"))
-	two := testkit.Start(t, testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID("two"))
+	_, one, two := sharedPair(t)
 	other := room(t, one, "agent")[0]
 	d := one.ActiveDevice(t, "agent", false)
 	one.Call(t, http.MethodPost, "/v1/rooms/"+other.Room+"/members", map[string]string{"role": "agent", "device_id": d.ID}, nil)
@@ -478,7 +473,7 @@ func TestAdminsAreToldOfPendingDevices(t *testing.T) {
 // FAULTS H09: what is signed for one purpose serves for no other.
 func TestSignaturesServeOnePurpose(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	invite := s.Invite(t, "agent", false)
 	d := testkit.NewDevice(t)
 	body := d.Enrollment(t, invite.Token, "agent")

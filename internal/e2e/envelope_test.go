@@ -31,7 +31,7 @@ func room(t *testing.T, s *testkit.Relay, roles ...string) []testkit.Participant
 // unchanged, the sender itself not a recipient. FAULTS C11.
 func TestRoomMessageReachesEveryone(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner", "viewer")
 	sender, others := online(t, s, who[0]), []*peer{}
 	for _, p := range who[1:] {
@@ -52,7 +52,7 @@ func TestRoomMessageReachesEveryone(t *testing.T) {
 // Pairwise envelopes of every kind go to one inbox.
 func TestPairwiseReachesOne(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	sender, target, bystander := online(t, s, who[0]), online(t, s, who[1]), online(t, s, who[2])
 	for _, kind := range []string{"senderkey", "control", "key_request"} {
@@ -67,7 +67,7 @@ func TestPairwiseReachesOne(t *testing.T) {
 
 func TestPrivateMessagesRefused(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	id := s.Room(t, testkit.RoomOptions{PrivateMessages: "refused"})
 	a, b := online(t, s, s.Join(t, id, "agent")), online(t, s, s.Join(t, id, "agent"))
 	a.nacked(a.envelope("message", b.who.ID, "private"), wire.PrivateRefused)
@@ -77,7 +77,7 @@ func TestPrivateMessagesRefused(t *testing.T) {
 // DESIGN section 6, "Kinds": who may send what.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "owner", "controller", "viewer")
 	for _, human := range who[1:3] {
 		p := online(t, s, human)
@@ -94,7 +94,7 @@ func TestPermissions(t *testing.T) {
 // RELAY: a viewer's connection is read-only and closes.
 func TestViewerMayNotSend(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "viewer")
 	agent := online(t, s, who[0])
 	for kind, reason := range map[string]wire.Code{"message": wire.ReadOnly, "control": wire.ReadOnly, "notice": wire.NoticeNotPermitted} {
@@ -111,7 +111,7 @@ func TestViewerMayNotSend(t *testing.T) {
 // DESIGN section 6, "Admission": checks that close, send their nack first.
 func TestRefusalsThatClose(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	elsewhere := room(t, s, "agent", "agent")
 	for name, c := range map[string]struct {
@@ -165,7 +165,7 @@ func TestRefusalsThatClose(t *testing.T) {
 // FAULTS B07, E10, F01, F03, F04, F06-F09.
 func TestInvalidEnvelopes(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	p, other := online(t, s, who[0]), online(t, s, who[1])
 	valid := func() string { return string(p.envelope("control", who[1].ID, "x")) }
@@ -217,7 +217,7 @@ func TestInvalidEnvelopes(t *testing.T) {
 // RELAY: 64 KiB, counted over the whole message.
 func TestMessageSize(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	p, other := online(t, s, who[0]), online(t, s, who[1])
 	fixed := len(p.envelopeWith("control", who[1].ID, "x", padding(0)))
@@ -232,7 +232,7 @@ func TestMessageSize(t *testing.T) {
 // FAULTS E05: the same id with other content, another sender, another room.
 func TestHistoryConflict(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	sender, other, owner := online(t, s, who[0]), online(t, s, who[1]), online(t, s, who[2])
 	sent := sender.envelope("message", sender.who.Room, "X")
@@ -258,7 +258,7 @@ func TestHistoryConflict(t *testing.T) {
 // FAULTS E05(f): two connections, one id, other bytes, the same moment.
 func TestHistoryConflictRace(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	a, b := online(t, s, who[0]), online(t, s, who[1])
 	for n := range 15 {
@@ -296,7 +296,7 @@ func TestHistoryConflictRace(t *testing.T) {
 // A room message with nobody else in the room.
 func TestNoRecipients(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	alone := online(t, s, room(t, s, "agent")[0])
 	frame := alone.envelope("message", alone.who.Room, "x")
 	alone.nacked(frame, wire.NoRecipients)

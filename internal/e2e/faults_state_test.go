@@ -27,7 +27,7 @@ func TestADeviceIsCutOffWhateverItDoes(t *testing.T) {
 	for _, move := range []string{"suspend", "revoke"} {
 		t.Run(move, func(t *testing.T) {
 			t.Parallel()
-			_, one, two := pair(t)
+			_, one, two := sharedPair(t)
 			who := room(t, one, "agent", "agent")
 			d := one.ActiveDevice(t, "agent", false)
 			one.Call(t, http.MethodPost, "/v1/rooms/"+who[0].Room+"/members", map[string]string{"role": "agent", "device_id": d.ID}, nil)
@@ -171,7 +171,7 @@ func TestNoLeavePathForgetsTheCaches(t *testing.T) {
 	for name, path := range leavePaths {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			broker, one, two := pair(t)
+			broker, one, two := sharedPair(t)
 			c, admin := newCrew(t, one, testkit.RoomOptions{Scheme: "none"}), one.ActiveDevice(t, "human", true)
 			leaver, toIt, toAll := online(t, two, c.as[c.second]), online(t, one, c.as[c.owner]), online(t, two, c.as[c.first])
 			alive(t, toIt, leaver)
@@ -319,7 +319,7 @@ func TestLimitsOfEveryList(t *testing.T) {
 // left out.
 func TestWhatIsNotThereIsNoFailure(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	var shown shownRoom
 	s.Call(t, http.MethodGet, "/v1/rooms/"+s.Room(t, testkit.RoomOptions{}), nil, &shown)
 	require.Empty(t, shown.Participants)

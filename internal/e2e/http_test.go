@@ -49,7 +49,7 @@ func session[T any](t *testing.T, s *testkit.Relay, who testkit.Participant, met
 // docs/api.md: an address has one spelling, and none is redirected to another.
 func TestAddressesHaveOneSpelling(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	for _, path := range []string{"/v1/../v1/relay", "//v1/relay", "/v1/rel%61y", "/v1/relay/", "//healthz", "/v1/./freeze", "/v1/x/../freeze"} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL(), http.NoBody)
 		require.NoError(t, err)

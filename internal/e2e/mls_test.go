@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/peerrelay/peerrelay/internal/testkit"
-	"github.com/peerrelay/peerrelay/internal/testkit/pgtest"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -119,7 +118,7 @@ func transcript(t *testing.T) map[string]string {
 // committed in public, and somebody joins by an external commit.
 func TestGroupOfAnotherImplementation(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	said := transcript(t)
 	c := newCrew(t, s, testkit.RoomOptions{Scheme: "mls"})
 	alice, bob, carol, dave := c.owner, c.first, c.second, c.viewer
@@ -241,7 +240,7 @@ func TestEachRemovalWaitsForItsCommit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := unlimited(t, testkit.MLS())
+			s := shared(t)
 			c := newGroup(t, s)
 			a, b := online(t, s, c.as[c.owner]), online(t, s, c.as[c.first])
 			a.says(a.message(1), 3, b)
@@ -281,11 +280,8 @@ func gone(t *testing.T, answer testkit.Answer) {
 // after rebasing. The welcome that waits is the winner's.
 func TestTwoNodesAgreeOnOneCommit(t *testing.T) {
 	t.Parallel()
-	broker, database := testkit.StartBroker(t), pgtest.URL(t)
-	node := func(id string) *testkit.Relay {
-		return unlimited(t, testkit.MLS(), testkit.NATSURL(broker.URL()), testkit.Database(database), testkit.NodeID(id))
-	}
-	nodes := []*testkit.Relay{node("one"), node("two")}
+	_, one, two := sharedPair(t)
+	nodes := []*testkit.Relay{one, two}
 	c := newGroup(t, nodes[0])
 	guest := nodes[0].ActiveDevice(t, "agent", false)
 	const rounds = 15 // each racer may send 20 in a second
@@ -335,7 +331,7 @@ func TestTwoNodesAgreeOnOneCommit(t *testing.T) {
 // room's epoch never falls.
 func TestBrokenCommitIsNotTheEnd(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	c := newGroup(t, s)
 	a, b := online(t, s, c.as[c.owner]), online(t, s, c.as[c.first])
 	noise := make([]byte, 100)
@@ -382,7 +378,7 @@ func TestBrokenCommitIsNotTheEnd(t *testing.T) {
 // what the first has made; no group of two kinds comes of it.
 func TestResetRacesWithCommit(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	c := newGroup(t, s)
 	epoch, base, group := uint64(1), uint64(0), "group"
 	for round := range 10 {
@@ -423,7 +419,7 @@ func TestResetRacesWithCommit(t *testing.T) {
 // are one.
 func TestCommitAndWelcomeAreOne(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	c := newCrew(t, s, testkit.RoomOptions{Scheme: "mls"})
 	b := online(t, s, c.as[c.first])
 	first := testkit.NewMLSCommit("group", 0, 0, "begin").Adding("come in", c.as[c.first].ID)
@@ -455,7 +451,7 @@ func TestCommitAndWelcomeAreOne(t *testing.T) {
 // STATE, "Session Establishment": in a direct room of scheme mls the owner writes first, too.
 func TestDirectRoomOfAGroup(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	owner, agent := s.ActiveDevice(t, "human", false), s.ActiveDevice(t, "agent", false)
 	self := opened(t, s, owner, testkit.RoomOptions{Kind: "direct", Scheme: "mls"})
 	other := added(t, s, owner, self.Room, agent, "agent")
@@ -471,7 +467,7 @@ func TestDirectRoomOfAGroup(t *testing.T) {
 // left is told.
 func TestEveryClaimGetsItsOwnKeyPackage(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	owner, agent, idle := s.ActiveDevice(t, "human", false), s.ActiveDevice(t, "agent", false), s.ActiveDevice(t, "agent", false)
 	var rooms, members []testkit.Participant
 	for range 2 {
@@ -564,7 +560,7 @@ func TestGroupsAreForMembers(t *testing.T) {
 // What the server can tell of a commit it does: nothing is changed by one that is refused.
 func TestCommitsThatDoNotFit(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	c := newGroup(t, s)
 	before := groupOf(t, s, c.first, c.room())
 	said := transcript(t)
@@ -653,7 +649,7 @@ func TestCommitsThatDoNotFit(t *testing.T) {
 // What is wrong with key packages and claims is refused, and changes nothing.
 func TestKeyPackagesThatDoNotFit(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t, testkit.MLS())
+	s := shared(t)
 	c := newCrew(t, s, testkit.RoomOptions{Scheme: "mls"})
 	good := testkit.NewMLSKeyPackage("good")
 	with := func(change func(*testkit.MLSKeyPackage)) []testkit.MLSKeyPackage {

@@ -45,7 +45,7 @@ func (p *peer) fresh(id string, gen uint64) []byte {
 // of the writer under its own name.
 func TestNotices(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	a, b, owner := online(t, s, who[0]), online(t, s, who[1]), online(t, s, who[2])
 	gen := generation(t, s, who[0], 1)
@@ -90,7 +90,7 @@ func TestNotices(t *testing.T) {
 // members; anything else is refused before any write.
 func TestNoticeShape(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	a, b := online(t, s, who[0]), online(t, s, who[1])
 	gen := generation(t, s, who[0], 1)
@@ -118,7 +118,7 @@ func TestNoticeShape(t *testing.T) {
 // RELAY: message.send and session.alert.emit are looked up fresh for each envelope.
 func TestNoticeRightsAreFresh(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	a, other := connect(t, s, who[0]), connect(t, s, who[1])
 	gen, othersGen := generation(t, s, who[0], 1), generation(t, s, who[1], 1)
@@ -160,7 +160,7 @@ func TestNoNoticeOverADevelopmentConnection(t *testing.T) {
 func TestNoticeTwins(t *testing.T) {
 	t.Parallel()
 	const rounds = 15
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	gen := generation(t, s, who[0], 1)
 	one, two, b := online(t, s, who[0]), online(t, s, who[0]), online(t, s, who[1])

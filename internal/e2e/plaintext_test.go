@@ -34,7 +34,7 @@ func plaintext(t *testing.T, relay *testkit.Relay, from testkit.Participant, bod
 // Plaintext goes the way of all envelopes: live to who is connected, and to who is not from
 // the inbox, the largest files too, and several of them in one replay.
 func TestPlaintextReachesSockets(t *testing.T) {
-	relay := testkit.Start(t)
+	relay := shared(t)
 	room := relay.Room(t, testkit.RoomOptions{Scheme: "none"})
 	sender, reader := relay.Join(t, room, "agent"), relay.Join(t, room, "owner")
 	live := relay.RawDial(t)

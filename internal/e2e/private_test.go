@@ -37,7 +37,7 @@ const declaredFile = `"ct":"c2VjcmV0","file":{"name":"plan\u00e9.txt","mimeType"
 // owner reads it later, newest first.
 func TestPrivateMessagesAreTraced(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner", "viewer")
 	a, b, owner := online(t, s, who[0]), online(t, s, who[1]), online(t, s, who[2])
 	for _, members := range []string{`"ct":"c2VjcmV0"`, declaredFile} {
@@ -73,7 +73,7 @@ func TestPrivateMessagesAreTraced(t *testing.T) {
 // RELAY: the policy covers messages from agent to agent only.
 func TestOtherEnvelopesLeaveNoTrace(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	id := s.Room(t, testkit.RoomOptions{PrivateMessages: "refused"})
 	var who []testkit.Participant
 	for _, role := range []string{"agent", "agent", "owner"} {
@@ -96,7 +96,7 @@ func TestOtherEnvelopesLeaveNoTrace(t *testing.T) {
 // not repeated; the id under other bytes, or of a session message, is a conflict.
 func TestPrivateMessageSentAgain(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	first := connect(t, s, who[0])
 	sent := first.envelope("message", who[1].ID, "again")

@@ -145,7 +145,7 @@ func (c *crew) room() string { return c.as[c.owner].Room }
 // been away.
 func TestDevicesMakeARoom(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	owner, first, second := s.ActiveDevice(t, "human", false), s.ActiveDevice(t, "agent", false), s.ActiveDevice(t, "agent", false)
 	self := opened(t, s, owner, testkit.RoomOptions{})
 	at := online(t, s, self)
@@ -177,7 +177,7 @@ func TestDevicesMakeARoom(t *testing.T) {
 // and nothing passes under keys that it knows; who has new keys goes on, whatever the others do.
 func TestRemovalFromARoomOfDevices(t *testing.T) {
 	t.Parallel()
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	c := newCrew(t, one, testkit.RoomOptions{})
 	owner, first, second, viewer := online(t, one, c.as[c.owner]), online(t, two, c.as[c.first]), online(t, two, c.as[c.second]), online(t, two, c.as[c.viewer])
 	all := []*peer{owner, first, second, viewer}
@@ -258,7 +258,7 @@ func TestEachWayOfLeaving(t *testing.T) {
 	for name, out := range waysOut {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := unlimited(t)
+			s := shared(t)
 			c := newCrew(t, s, testkit.RoomOptions{})
 			owner, leaver := online(t, s, c.as[c.owner]), online(t, s, c.as[c.second])
 			away := c.as[c.first] // has keys, and is not there
@@ -316,7 +316,7 @@ func TestLeavingRacesWithMessages(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := unlimited(t)
+			s := shared(t)
 			c := newCrew(t, s, testkit.RoomOptions{})
 			sender, leaver := online(t, s, c.as[c.first]), online(t, s, c.as[c.second])
 			generation(t, s, sender.who, 1)
@@ -370,7 +370,7 @@ func TestLeavingRacesWithMessages(t *testing.T) {
 // The room goes on without its last owner; admins manage it then.
 func TestLastOwnerLeaves(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	c := newCrew(t, s, testkit.RoomOptions{})
 	admin, next := s.ActiveDevice(t, "human", true), s.ActiveDevice(t, "human", false)
 	removeFrom(t, s, c.owner, c.as[c.owner]).Demand(t, http.StatusOK)
@@ -385,7 +385,7 @@ func TestLastOwnerLeaves(t *testing.T) {
 // STATE, SUSPENDED: "Temporarily blocked": an owner too, who manages again when reinstated.
 func TestSuspendedOwnerDoesNotManage(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	c := newCrew(t, s, testkit.RoomOptions{})
 	moveDevice(t, s, c.owner, "suspend")
 	for _, call := range []struct{ method, path string }{
@@ -405,7 +405,7 @@ func TestSuspendedOwnerDoesNotManage(t *testing.T) {
 // FAULTS I06: "an empty room ends in a defined state".
 func TestLastMemberLeaves(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	owner, agent, admin := s.ActiveDevice(t, "human", false), s.ActiveDevice(t, "agent", false), s.ActiveDevice(t, "human", true)
 	self := opened(t, s, owner, testkit.RoomOptions{})
 	generation(t, s, self, 1)
@@ -432,7 +432,7 @@ func TestLastMemberLeaves(t *testing.T) {
 // are told and read on.
 func TestArchivedRoomIsReadOnly(t *testing.T) {
 	t.Parallel()
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	c := newCrew(t, one, testkit.RoomOptions{})
 	first, second, away := online(t, one, c.as[c.first]), online(t, two, c.as[c.second]), c.as[c.owner]
 	gen := generation(t, one, first.who, 1)
@@ -484,7 +484,7 @@ func TestArchivedRoomIsReadOnly(t *testing.T) {
 // STATE, "Corrupt State": a reset retires the keys of everybody; it is for owners.
 func TestResetBeginsAnew(t *testing.T) {
 	t.Parallel()
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	c := newCrew(t, one, testkit.RoomOptions{})
 	first := online(t, two, c.as[c.first])
 	generation(t, one, first.who, 1)
@@ -503,7 +503,7 @@ func TestResetBeginsAnew(t *testing.T) {
 // and again after either of the two asked for a new start.
 func TestDirectRoomOfDevices(t *testing.T) {
 	t.Parallel()
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	owner, agent := one.ActiveDevice(t, "human", false), one.ActiveDevice(t, "agent", false)
 	self := opened(t, one, owner, testkit.RoomOptions{Kind: "direct"})
 	other := added(t, one, owner, self.Room, agent, "agent")
@@ -531,7 +531,7 @@ func TestDirectRoomOfDevices(t *testing.T) {
 // notices, and as an owner not in traces.
 func TestNewMemberSeesNothingFromBefore(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	c := newCrew(t, s, testkit.RoomOptions{})
 	first := online(t, s, c.as[c.first])
 	gen := generation(t, s, first.who, 1)
@@ -563,7 +563,7 @@ func TestNewMemberSeesNothingFromBefore(t *testing.T) {
 // STATE, "Only ACTIVE devices may receive room membership", of the kind that the role is for.
 func TestOnlyActiveDevicesAreAdded(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	owner := s.ActiveDevice(t, "human", false)
 	room := opened(t, s, owner, testkit.RoomOptions{}).Room
 	pending, approved := s.Enroll(t, "agent", false), s.Enroll(t, "agent", false)

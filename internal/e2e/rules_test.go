@@ -18,7 +18,7 @@ import (
 // it envelopes may be sent, and nothing is delivered before a resume.
 func TestWelcome(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	greeted := upgraded(t, s, "")
 	greeted.write(hello(who[0].Credential))
@@ -79,7 +79,7 @@ func TestSchemesOverTheSocket(t *testing.T) {
 // delivery, replay and the history API", with kid and file, in any writing.
 func TestBytesAreTheSameEverywhere(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "viewer")
 	a, b := online(t, s, who[0]), online(t, s, who[1])
 	var all []string

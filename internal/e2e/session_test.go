@@ -18,7 +18,7 @@ import (
 // DESIGN section 6, "Connecting"; FAULTS H04: any failure of hello is the same close.
 func TestHelloFailsTheSameWay(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent")[0]
 	unknown, _ := store.NewToken()
 	revoked := s.Join(t, who.Room, "agent")
@@ -77,7 +77,7 @@ func TestDevelopmentConnections(t *testing.T) {
 
 func TestSecondHello(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	p, other := online(t, s, who[0]), online(t, s, who[1])
 	p.send(fmt.Appendf(nil, `{"type":"hello","token":%q}`, who[1].Credential))
@@ -115,13 +115,16 @@ func TestNoiseCloses(t *testing.T) {
 	t.Parallel()
 	s := testkit.Start(t)
 	p := online(t, s, room(t, s, "agent")[0])
-	for range 300 {
+	began := time.Now()
+	const most = 3000 // what a slow machine reads in many seconds
+	for range most {
 		if p.conn.SendRaw(t.Context(), []byte(`{"type":"x"}`)) != nil {
 			break
 		}
 	}
 	before := p.closed(wire.ClosePolicy)
-	require.Less(t, len(before), 300)
+	allowed := 200 + 20*time.Since(began).Seconds() + 1
+	require.LessOrEqual(t, float64(len(before)), allowed)
 	require.Greater(t, len(before), 100)
 }
 
@@ -131,7 +134,7 @@ func TestRate(t *testing.T) {
 	s := testkit.Start(t)
 	who := room(t, s, "agent", "agent")
 	p := online(t, s, who[0])
-	refused := p.burst(who[1].ID, 60)
+	refused := p.burst(who[1].ID, 300) // more than a slow machine is allowed while it reads them
 	require.Equal(t, 2, refused, "one nack, then one more and the close")
 	p.closed(wire.ClosePolicy)
 }
@@ -224,7 +227,7 @@ func TestRevocationClosesAndStops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := unlimited(t)
+			s := shared(t)
 			who := room(t, s, "agent", "agent", "agent")
 			victim, sender, third := online(t, s, who[0]), online(t, s, who[1]), online(t, s, who[2])
 			idle := connect(t, s, who[0])
@@ -266,7 +269,7 @@ func TestRevocationClosesAndStops(t *testing.T) {
 // One credential of several is revoked: only its connections close.
 func TestRevokeOneCredential(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	second := who[0]
 	second.Credential, second.CredentialID = s.MintID(t, who[0], "session", time.Hour)
@@ -278,18 +281,23 @@ func TestRevokeOneCredential(t *testing.T) {
 
 func TestCredentialExpires(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent")[0]
-	who.Credential = s.Mint(t, who, "session", 2*time.Second)
-	p := online(t, s, who)
-	p.closed(wire.CloseAuth)
+	var conn *client.Conn
+	for ttl := 2 * time.Second; conn == nil; ttl *= 2 { // a slow machine says hello too late
+		require.Less(t, ttl, patience)
+		who.Credential = s.Mint(t, who, "session", ttl)
+		conn, _ = client.Dial(t.Context(), s.RelayURL(), client.Options{Token: who.Credential})
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	(&peer{t: t, conn: conn, who: who}).closed(wire.CloseAuth)
 	refusedHello(t, s, client.Options{Token: who.Credential}, wire.CloseAuth)
 }
 
 // FAULTS H08: the roster a sender is checked against is the current one.
 func TestRemovedParticipantIsNoRecipient(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "agent")
 	p := online(t, s, who[0])
 	p.queued(p.envelope("message", p.who.Room, "warm"), 2)
@@ -307,7 +315,7 @@ func TestRemovedParticipantIsNoRecipient(t *testing.T) {
 // Revocation races with hello: once it has been answered, no connection is left.
 func TestRevokeDuringHello(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent")
 	for range 10 {
 		victim := s.Join(t, who[0].Room, "agent")
@@ -348,7 +356,8 @@ func TestFreeze(t *testing.T) {
 // DESIGN section 6, "Heartbeat"; FAULTS B05.
 func TestSilentPeerIsClosed(t *testing.T) {
 	t.Parallel()
-	s := testkit.Start(t, testkit.PingInterval(200*time.Millisecond))
+	// Long enough for a machine that stands still to answer one of two in time.
+	s := testkit.Start(t, testkit.PingInterval(2*time.Second))
 	who := room(t, s, "agent", "agent")
 	answering := online(t, s, who[0])
 	silent := s.RawDial(t)

@@ -19,7 +19,7 @@ import (
 // (FAULTS F01).
 func TestOtherSpellingsAreOtherMembers(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "agent", "owner")
 	a, b := connect(t, s, who[0]), online(t, s, who[1])
 	with := func(kind, id, more string) []byte {
@@ -54,7 +54,7 @@ func TestOtherSpellingsAreOtherMembers(t *testing.T) {
 // Members twice, in any writing: refused before anything is stored (FAULTS F03).
 func TestMembersTwice(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	gen := generation(t, s, who[0], 1)
 	a := connect(t, s, who[0])
@@ -90,7 +90,7 @@ func TestMembersTwice(t *testing.T) {
 // way, and nothing is a fault of the server (FAULTS F04, F06).
 func TestTextOfNotices(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	who := room(t, s, "agent", "agent", "owner")
 	gen := generation(t, s, who[0], 1)
 	a, b := connect(t, s, who[0]), online(t, s, who[1])
@@ -138,7 +138,7 @@ func TestTextOfNotices(t *testing.T) {
 // inbox gets a row (FAULTS C10).
 func TestIdentifiersOverHTTP(t *testing.T) {
 	t.Parallel()
-	s := unlimited(t)
+	s := shared(t)
 	plain := s.Room(t, testkit.RoomOptions{Scheme: "none"})
 	who := []testkit.Participant{s.Join(t, plain, "agent"), s.Join(t, plain, "agent"), s.Join(t, plain, "owner")}
 	elsewhere := room(t, s, "agent", "agent")
@@ -176,7 +176,7 @@ func TestIdentifiersOverHTTP(t *testing.T) {
 func TestEachEnvelopeOnceAcrossNodes(t *testing.T) {
 	t.Parallel()
 	const each = 120
-	_, one, two := pair(t)
+	_, one, two := sharedPair(t)
 	who := room(t, one, "agent", "agent", "agent", "agent", "agent")
 	l := newLedger(t)
 	followers := []*follower{l.follow(one, who[2]), l.follow(two, who[2]), l.follow(two, who[3]), l.follow(one, who[4])}

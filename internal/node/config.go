@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net/url"
 	"time"
+
+	"github.com/peerrelay/peerrelay/api"
 )
 
 // Roles of a process (DESIGN section 2).
@@ -55,6 +57,9 @@ type Config struct {
 	RecentBytes   int64         // default 256 MiB; negative: none
 	InboxAge      time.Duration // rows older than this are gone; default 24 h
 	InboxTimeout  time.Duration // of one write, and of one step of a replay; default 5 s
+
+	HTTPLimits api.Limits    // of the public listener
+	LeaseTTL   time.Duration // of this node; default that of cluster.Config
 
 	AllowDevelopment   bool
 	EnvelopesPerSecond int // of one participant; default 20

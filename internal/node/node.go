@@ -337,6 +337,7 @@ func (n *Node) startCluster(ctx context.Context) error {
 	n.cluster, err = cluster.Start(ctx, cluster.Config{
 		Conn:        n.bus,
 		NodeID:      n.cfg.NodeID,
+		LeaseTTL:    n.cfg.LeaseTTL,
 		ReplacesOld: true, // the data folder's lock proves that no other process has this id
 		Applier:     &n.late,
 		Replicas:    max(n.cfg.InboxReplicas, 1),

@@ -138,6 +138,7 @@ func (n *Node) newAPI() (*api.API, error) {
 		OutboxWake:    n.outbox.Wake,
 		OperatorToken: token,
 		ServiceToken:  service,
+		Limits:        n.cfg.HTTPLimits,
 		Checks:        n.checks(),
 		NATSContext:   cmp.Or(n.ContextFile(), n.cfg.NATSContext),
 		NATSServers:   natsServers(n.cfg.NATSURL), // else the context's

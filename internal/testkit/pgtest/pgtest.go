@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -44,13 +45,16 @@ type shared struct {
 	dir   string
 	err   error
 	names atomic.Int64
+
+	mu  sync.Mutex     // guards the following field
+	end []func() error // of AtEnd
 }
 
 // Main runs the tests and then ends the server, if a test started one. Checks run after
 // that, for example goleak.Find; an error fails the run.
 func Main(m *testing.M, checks ...func() error) {
 	code := m.Run()
-	err := server.stop()
+	err := errors.Join(server.runEnd(), server.stop())
 	if code == 0 {
 		for _, check := range checks {
 			err = errors.Join(err, check())
@@ -61,6 +65,13 @@ func Main(m *testing.M, checks ...func() error) {
 		code = max(code, 1)
 	}
 	os.Exit(code) //nolint:forbidigo // this is the main of a test binary
+}
+
+// AtEnd has Main call a function after the tests, before the server ends: the last one first.
+func AtEnd(f func() error) {
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	server.end = append(server.end, f)
 }
 
 // URL returns the URL of a new, migrated database, as its owner; it is dropped after
@@ -132,6 +143,15 @@ func (s *shared) run() {
 	if s.err = s.exec(ctx, "CREATE DATABASE "+template); s.err == nil {
 		s.err = schema.Up(ctx, s.url(template))
 	}
+}
+
+func (s *shared) runEnd() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, end := range slices.Backward(s.end) {
+		err = errors.Join(err, end())
+	}
+	return err
 }
 
 func (s *shared) stop() error {
