@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -131,7 +132,7 @@ type API struct {
 	events     *eventHub
 	standIn    identity.Keys // for enrollments without keys that are accepted
 
-	reference *reference
+	reference func() (*reference, error) // made when somebody asks for it first
 	internal  internalLimits
 }
 
@@ -143,9 +144,8 @@ func New(cfg Config) (*API, error) {
 	a := newAPI(cfg)
 	routes := a.routes()
 	a.metrics = newMetrics(cfg.Registerer, routes)
-	var err error
-	a.reference, err = newReference(routes, a.cfg.Version)
-	return a, err
+	a.reference = sync.OnceValues(func() (*reference, error) { return newReference(routes, a.cfg.Version) })
+	return a, nil
 }
 
 // newAPI makes one without metrics and reference, which come from its routes.

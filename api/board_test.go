@@ -109,6 +109,7 @@ func (b *boards) events(t *testing.T, who api.Member, query string, headers ...s
 
 // RELAY, "Durable Board hints": cards and events over HTTP, bytes as they were sent.
 func TestBoardOverHTTP(t *testing.T) {
+	t.Parallel()
 	b := newBoards(t)
 	room := b.make(t, `{}`)
 	agent, owner, viewer := b.member(t, room, "agent"), b.member(t, room, "owner"), b.member(t, room, "viewer")
@@ -157,6 +158,7 @@ func TestBoardOverHTTP(t *testing.T) {
 
 // Viewers read; owner and controller approve; the operator is no participant.
 func TestBoardRolesOverHTTP(t *testing.T) {
+	t.Parallel()
 	b := newBoards(t)
 	room := b.make(t, `{}`)
 	agent, viewer := b.member(t, room, "agent"), b.member(t, room, "viewer")
@@ -190,6 +192,7 @@ func TestBoardRolesOverHTTP(t *testing.T) {
 
 // A client that lost the answer sends the same request again.
 func TestBoardRequestsMayBeRepeated(t *testing.T) {
+	t.Parallel()
 	b := newBoards(t)
 	agent := b.member(t, b.make(t, `{}`), "agent")
 	card, event := uuid.NewString(), uuid.NewString()
@@ -212,6 +215,7 @@ func TestBoardRequestsMayBeRepeated(t *testing.T) {
 
 // Of concurrent changes one wins, and the others learn what the card is at.
 func TestBoardConflictsOverHTTP(t *testing.T) {
+	t.Parallel()
 	b := newBoards(t)
 	agent := b.member(t, b.make(t, `{}`), "agent")
 	made := b.card(t, agent, "task")
@@ -250,6 +254,7 @@ func TestBoardConflictsOverHTTP(t *testing.T) {
 
 // FAULTS F01, F03, F04: bodies are read strictly, and what is refused changes nothing.
 func TestBoardBodiesAreReadStrictly(t *testing.T) {
+	t.Parallel()
 	b := newBoards(t)
 	agent := b.member(t, b.make(t, `{}`), "agent")
 	made := b.card(t, agent, "task")
@@ -291,6 +296,7 @@ func TestBoardBodiesAreReadStrictly(t *testing.T) {
 
 // FAULTS D10, G07: pages hold each event once, and bad numbers are refused.
 func TestBoardPagesOverHTTP(t *testing.T) {
+	t.Parallel()
 	b := newBoards(t)
 	room := b.make(t, `{}`)
 	agent := b.member(t, room, "agent")
@@ -348,6 +354,7 @@ func TestBoardPagesOverHTTP(t *testing.T) {
 // RELAY, "Clients through 0.2.31 receive a card-only comment event at the same Board
 // sequence so their durable cursor can settle".
 func TestOldClientsGetCardOnlyComments(t *testing.T) {
+	t.Parallel()
 	b := newBoards(t)
 	agent := b.member(t, b.make(t, `{}`), "agent")
 	made := b.card(t, agent, "idea")
@@ -381,6 +388,7 @@ func TestOldClientsGetCardOnlyComments(t *testing.T) {
 }
 
 func TestServerWithoutABoard(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	agent := s.member(t, s.make(t, `{}`), "agent")
 	for _, path := range []string{"/board/cards", "/board/cards/" + uuid.NewString(), "/board/events"} {

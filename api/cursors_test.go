@@ -24,6 +24,7 @@ func (s *sessions) historyCursor(t *testing.T, who api.Member) string {
 // Positions rise over all tenants: who could read them in cursors could count what others
 // store.
 func TestCursorsTellNothing(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	owner := s.member(t, s.make(t, `{}`), "owner")
 	first := s.historyCursor(t, owner)

@@ -19,6 +19,7 @@ import (
 // FAULTS BL-H04, many of each kind: whatever is wrong with an enrollment, its status, headers
 // and body are the same. How long each takes is measured and not demanded: -v shows it.
 func TestRefusedEnrollmentsAreAlike(t *testing.T) {
+	t.Parallel()
 	const each = 100 // of one kind
 	s := newStack(t, func(c *api.Config) {
 		c.Limits.EnrollPerSecond, c.Limits.AddressPerSecond, c.Limits.FailuresPerSecond = -1, -1, -1

@@ -429,6 +429,7 @@ func (e *examples) exact(t *testing.T, where string, schema *documentedSchema, v
 
 // Every endpoint's example does what the document says.
 func TestExamplesDoWhatTheDocumentSays(t *testing.T) {
+	t.Parallel()
 	e := startExamples(t)
 	var ids []string
 	for _, methods := range e.document.Paths {

@@ -516,9 +516,17 @@ func (a *API) referenceRoutes() []route {
 }
 
 func (a *API) showOpenAPI(*http.Request) (int, any, error) {
-	return http.StatusOK, rawAnswer{contentType: mediaJSON, body: a.reference.openAPI}, nil
+	r, err := a.reference()
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, rawAnswer{contentType: mediaJSON, body: r.openAPI}, nil
 }
 
 func (a *API) showPage(*http.Request) (int, any, error) {
-	return http.StatusOK, rawAnswer{contentType: mediaHTML, body: a.reference.page, policy: a.reference.policy}, nil
+	r, err := a.reference()
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, rawAnswer{contentType: mediaHTML, body: r.page, policy: r.policy}, nil
 }

@@ -259,7 +259,8 @@ func TestPrekeysOfAnApprovedDevice(t *testing.T) {
 // gets no more than it may.
 func TestPrekeysAreHandedOutOnce(t *testing.T) {
 	t.Parallel()
-	s := newStack(t)
+	// They wait for each other, on a slow machine for long.
+	s := newStack(t, func(c *api.Config) { c.RequestTimeout = patience })
 	owner, agent := s.direct(t)
 	takers := []*testkit.Device{owner}
 	room := s.opened(t, owner, `{}`).ID

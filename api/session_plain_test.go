@@ -73,6 +73,7 @@ func (s *sessions) traces(t *testing.T, room string) []api.TraceRow {
 // A plaintext message is one envelope that the server makes, in every recipient's inbox,
 // which a client reads as it reads any other.
 func TestPlaintextMessage(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	sender, owner, viewer := s.member(t, room, "agent"), s.member(t, room, "owner"), s.member(t, room, "viewer")
@@ -115,6 +116,7 @@ func TestPlaintextMessage(t *testing.T) {
 
 // RELAY: between agents the trace comes first, with what the API has counted.
 func TestPrivatePlaintextIsTraced(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	one, two, owner := s.member(t, room, "agent"), s.member(t, room, "agent"), s.member(t, room, "owner")
@@ -159,6 +161,7 @@ func TestPrivatePlaintextIsTraced(t *testing.T) {
 
 // Two of the same at the same time are one.
 func TestPlaintextTwins(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	one, two := s.member(t, room, "agent"), s.member(t, room, "agent")
@@ -181,6 +184,7 @@ func TestPlaintextTwins(t *testing.T) {
 // FAULTS E09: whatever keeps a trace from being committed keeps the message from being
 // delivered, and nothing else from working.
 func TestPlaintextWithoutATraceIsNotDelivered(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	one, two := s.member(t, room, "agent"), s.member(t, room, "agent")
@@ -222,6 +226,7 @@ func TestPlaintextWithoutATraceIsNotDelivered(t *testing.T) {
 
 // A room may refuse private messages between agents; humans are outside of that.
 func TestPlaintextPolicy(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none","private_messages":"refused"}`)
 	one, two, owner := s.member(t, room, "agent"), s.member(t, room, "agent"), s.member(t, room, "owner")
@@ -235,6 +240,7 @@ func TestPlaintextPolicy(t *testing.T) {
 
 // Who may not, where it may not, and to whom it cannot go.
 func TestPlaintextIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	agent := s.member(t, room, "agent")
@@ -269,6 +275,7 @@ func TestPlaintextIsRefused(t *testing.T) {
 // DESIGN section 6, "Freshness": a credential that is revoked, or whose participant is
 // removed, while the body still comes has sent nothing.
 func TestRevokedWhileTheBodyComes(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	owner := s.member(t, room, "owner")
@@ -335,6 +342,7 @@ func (r *recordedAnswer) WriteHeader(status int)      { r.status = status }
 
 // Bodies are read strictly; FAULTS B07, F06.
 func TestPlaintextShape(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	agents := make([]api.Member, 4) // for their rates
@@ -391,6 +399,7 @@ func TestPlaintextShape(t *testing.T) {
 
 // FAULTS F07, F08: names and types of files keep the rules of the wire's file header.
 func TestPlaintextFileLabels(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	owner := s.member(t, room, "owner")
@@ -430,6 +439,7 @@ func TestPlaintextFileLabels(t *testing.T) {
 
 // Files are counted, not believed, and a request has a bound.
 func TestPlaintextSizes(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	agent, owner := s.member(t, room, "agent"), s.member(t, room, "owner")
@@ -471,6 +481,7 @@ func TestPlaintextSizes(t *testing.T) {
 
 // RELAY, 20 envelopes a second: what is refused uses no budget, and others wait for nobody.
 func TestPlaintextRate(t *testing.T) {
+	t.Parallel()
 	clock := &clock{now: time.Now()}
 	s := newSessions(t, func(c *api.Config) { c.Now = clock.Now })
 	room := s.make(t, `{"scheme":"none"}`)
@@ -492,6 +503,7 @@ func TestPlaintextRate(t *testing.T) {
 // The content of plaintext is in inboxes only: in no column of the database, no log and no
 // refusal (DESIGN section 4).
 func TestPlaintextIsInInboxesOnly(t *testing.T) {
+	t.Parallel()
 	s := newSessions(t)
 	room := s.make(t, `{"scheme":"none"}`)
 	one, two := s.member(t, room, "agent"), s.member(t, room, "agent")

@@ -20,6 +20,7 @@ import (
 const checkEvery = 10 * time.Millisecond
 
 func TestSocket(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), api.SocketFile)
 	listener, err := api.ListenSocket(path)
 	require.NoError(t, err)
@@ -42,6 +43,7 @@ func TestSocket(t *testing.T) {
 }
 
 func TestSocketOfADeadProcessIsReplaced(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), api.SocketFile)
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
@@ -65,6 +67,7 @@ func TestSocketOfADeadProcessIsReplaced(t *testing.T) {
 }
 
 func TestSocketNeverReplacesAFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), api.SocketFile)
 	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 	_, err := api.ListenSocket(path)
@@ -75,6 +78,7 @@ func TestSocketNeverReplacesAFile(t *testing.T) {
 }
 
 func TestSocketInADeepFolder(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
 	require.NoError(t, os.MkdirAll(folder, 0o700))
 	path := filepath.Join(folder, api.SocketFile)
@@ -103,6 +107,7 @@ func TestSocketInADeepFolder(t *testing.T) {
 
 // FAULTS B08: a request head has a bound.
 func TestServerRefusesEndlessHeaders(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := api.Server(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
