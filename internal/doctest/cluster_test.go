@@ -38,7 +38,7 @@ func TestClusterOfTheOperationsPage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(deploy, filepath.Join(folder, "deploy")))
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", typed)
 	shell.Dir = folder
@@ -68,7 +68,7 @@ func TestClusterOfTheOperationsPage(t *testing.T) {
 func clusterPrograms(t *testing.T) string {
 	t.Helper()
 	folder := programFolder(t)
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(folder, "nats-server"), "github.com/nats-io/nats-server/v2")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(folder, "nats-server"), "github.com/nats-io/nats-server/v2")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "build nats-server: %s", out)

@@ -70,9 +70,10 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// buildPrograms builds our programs once for all tests of the package.
+// buildPrograms builds our programs once for all tests of the package, as `make build` does, so
+// that neither compiles what the other has compiled.
 var buildPrograms = sync.OnceValue(func() error {
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", buildFolder+"/", "./cmd/...")
+	build := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", buildFolder+"/", "./cmd/...")
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -60,7 +60,7 @@ func (p *place) serve(t *testing.T) {
 			p.showLog(t)
 		}
 	})
-	require.Eventually(t, func() bool { return p.status(t, p.listen, "/readyz") == http.StatusOK }, time.Minute, 50*time.Millisecond,
+	require.Eventually(t, func() bool { return p.status(t, p.listen, "/readyz") == http.StatusOK }, blockTimeout, 50*time.Millisecond,
 		"the relay is not ready")
 }
 
@@ -206,7 +206,8 @@ func killGroup(t *testing.T, pidFile string) {
 	}
 }
 
-const blockTimeout = 30 * time.Second
+// blockTimeout bounds every wait; none of them measures time.
+const blockTimeout = 2 * time.Minute
 
 // said is what a block has printed so far.
 func (r typed) said(t *testing.T) string {
