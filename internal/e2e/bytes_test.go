@@ -365,22 +365,6 @@ func crowd(t *testing.T, db *pgx.Conn, room string, n int) []testkit.Participant
 	return added
 }
 
-// joinMany adds participants, some at a time.
-func joinMany(t *testing.T, s *testkit.Relay, room string, n int) []testkit.Participant {
-	t.Helper()
-	added := make([]testkit.Participant, n)
-	var workers sync.WaitGroup
-	for w := range 4 {
-		workers.Go(func() {
-			for i := w; i < n; i += 4 {
-				added[i] = s.Join(t, room, "agent")
-			}
-		})
-	}
-	workers.Wait()
-	return added
-}
-
 // noteLog keeps what a relay logs.
 type noteLog struct {
 	mu    sync.Mutex
