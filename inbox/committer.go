@@ -47,6 +47,7 @@ type committer struct {
 	stream  string
 	token   string
 	conn    *nats.Conn
+	feed    *feed // of this process
 	js      jetstream.JetStream
 	metrics *metrics
 	logger  *slog.Logger
@@ -378,6 +379,7 @@ func (c *committer) remember(p *pending, first uint64, at time.Time) {
 // cannot be sent changes nothing: it is noted, like all, until it surely was.
 func (c *committer) finishStored(p *pending) {
 	if p.missing > 0 {
+		c.feed.handOver(&p.message, p.ids, p.fresh)
 		c.live = appendLive(c.live[:0], &p.message, p.ids, p.fresh)
 		c.announced = append(c.announced, announcement{room: p.message.Room, after: c.number})
 		if err := c.conn.Publish(liveSubject(p.message.Room), c.live); err != nil {

@@ -1,15 +1,19 @@
 package inbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+
+	"github.com/peerrelay/peerrelay/wire"
 )
 
 const (
@@ -22,21 +26,21 @@ const (
 )
 
 // feed is the live feed. Where this process is the only writer, all live messages
-// are its own, and one subscription to all rooms serves any number of joined ones.
-// Elsewhere every joined room has a subscription. No subscription has a goroutine:
+// are its own, and its committers hand them over: through NATS, four goroutines in turn would have to
+// wake up for each. Elsewhere every joined room has a subscription, which has no goroutine:
 // messages go to a few dispatchers by room, so that each room keeps its order.
 type feed struct {
 	conn    *nats.Conn
 	sink    Sink
 	metrics *metrics
 	logger  *slog.Logger
-	all     bool // one subscription for all rooms
+	own     bool // all live messages are this process'
 
-	mu    sync.RWMutex // guards the following fields
-	rooms map[uuid.UUID]*nats.Subscription
+	mu    sync.RWMutex                     // guards the following field
+	rooms map[uuid.UUID]*nats.Subscription // those that are joined; nil where own
 
 	dispatchers []*dispatcher
-	everything  *nats.Subscription
+	overflowed  atomic.Bool // own messages were dropped
 	reconnected chan struct{}
 	dropped     chan struct{}
 	closing     context.Context
@@ -46,25 +50,29 @@ type feed struct {
 
 type dispatcher struct {
 	messages chan *nats.Msg
+	own      chan *Live
 	missed   chan uuid.UUID
 }
 
 func newFeed(config Config, m *metrics) *feed {
-	all := config.Mode == Embedded
 	f := &feed{
-		sink: config.Sink, metrics: m, logger: config.Logger, all: all,
+		sink: config.Sink, metrics: m, logger: config.Logger, own: config.Mode == Embedded,
 		rooms:       make(map[uuid.UUID]*nats.Subscription),
 		reconnected: make(chan struct{}, 1), dropped: make(chan struct{}, 1),
 	}
 	f.closing, f.stop = context.WithCancel(context.Background())
 	count := feedDispatchers
-	if all {
-		count = 1 // one subscription is one queue
+	if f.own {
+		count = 1 // which is busy enough to be awake
 	}
 	for range count {
-		f.dispatchers = append(f.dispatchers, &dispatcher{
-			messages: make(chan *nats.Msg, feedQueue), missed: make(chan uuid.UUID),
-		})
+		d := &dispatcher{missed: make(chan uuid.UUID)}
+		if f.own {
+			d.own = make(chan *Live, feedQueue)
+		} else {
+			d.messages = make(chan *nats.Msg, feedQueue)
+		}
+		f.dispatchers = append(f.dispatchers, d)
 	}
 	return f
 }
@@ -80,23 +88,33 @@ func (f *feed) options() []nats.Option {
 	}
 }
 
-func (f *feed) start(conn *nats.Conn) error {
+func (f *feed) start(conn *nats.Conn) {
 	f.conn = conn
-	if f.all {
-		var err error
-		f.everything, err = conn.ChanSubscribe(livePrefix+"*", f.dispatchers[0].messages)
-		if err == nil {
-			err = conn.Flush()
-		}
-		if err != nil {
-			return fmt.Errorf("subscribe to live messages: %w", err)
-		}
-	}
 	for _, d := range f.dispatchers {
 		f.wait.Go(func() { f.dispatch(d) })
 	}
 	f.wait.Go(f.watch)
-	return nil
+}
+
+// handOver takes a message that was stored, where the feed's messages are its own. It does not
+// block: what nobody can take in time, the readers of the inboxes find.
+func (f *feed) handOver(m *Message, ids []wire.StreamID, announce []bool) {
+	if !f.own || !f.joined(m.Room) {
+		return
+	}
+	live := &Live{Room: m.Room, Kind: m.Kind, Payload: bytes.Clone(m.Payload), Received: m.Received}
+	live.Copies = make([]Copy, 0, len(m.To))
+	for i, participant := range m.To {
+		if announce == nil || announce[i] {
+			live.Copies = append(live.Copies, Copy{Participant: participant, ID: ids[i]})
+		}
+	}
+	select {
+	case f.dispatcherOf(m.Room).own <- live:
+	default:
+		f.overflowed.Store(true)
+		signal(f.dropped)
+	}
 }
 
 // close ends the feed; the connection must be closed already, or be closed next.
@@ -115,7 +133,7 @@ func (f *feed) dispatch(d *dispatcher) {
 		select {
 		case msg := <-d.messages:
 			room, ok := liveRoom(msg.Subject)
-			if !ok || f.all && !f.joined(room) {
+			if !ok {
 				continue
 			}
 			switch {
@@ -126,6 +144,8 @@ func (f *feed) dispatch(d *dispatcher) {
 				live.Room = room
 				f.sink.Deliver(&live)
 			}
+		case own := <-d.own:
+			f.sink.Deliver(own)
 		case room := <-d.missed:
 			f.metrics.missed.Inc()
 			f.sink.Missed(room)
@@ -153,7 +173,7 @@ func (f *feed) watch() {
 		case <-f.reconnected:
 			// Only once the server has the subscriptions again, nothing more is lost.
 			if flush(f.closing, f.conn, joinTimeout) == nil {
-				f.missed(f.dispatchers[0], uuid.Nil)
+				f.missedAll()
 			} else if f.conn.IsConnected() {
 				signal(f.reconnected)
 			}
@@ -173,10 +193,12 @@ func (f *feed) missed(d *dispatcher, room uuid.UUID) {
 	}
 }
 
+func (f *feed) missedAll() { f.missed(f.dispatchers[0], uuid.Nil) }
+
 func (f *feed) sweep(dropped map[*nats.Subscription]int) {
-	if f.all {
-		if grown(dropped, f.everything) {
-			f.missed(f.dispatchers[0], uuid.Nil)
+	if f.own {
+		if f.overflowed.Swap(false) {
+			f.missedAll()
 		}
 		return
 	}
@@ -211,9 +233,9 @@ var errNotJoined = errors.New("live feed not joined")
 
 // join implements Feed.
 func (f *feed) join(ctx context.Context, room uuid.UUID) error {
-	if f.all {
+	if f.own {
 		f.mu.Lock()
-		f.rooms[room] = f.everything
+		f.rooms[room] = nil
 		f.mu.Unlock()
 		return nil
 	}
@@ -241,7 +263,7 @@ func (f *feed) leave(room uuid.UUID) {
 	subscription := f.rooms[room]
 	delete(f.rooms, room)
 	f.mu.Unlock()
-	if subscription != nil && !f.all {
+	if subscription != nil {
 		_ = subscription.Unsubscribe() // an error means that the connection is closed
 	}
 }

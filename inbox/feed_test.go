@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -26,7 +27,10 @@ func TestSlowSink(t *testing.T) {
 			s := startNATS(t)
 			sink := &recorder{block: make(chan struct{})}
 			receiver := s.open(sink, change, noMemory)
-			writer := s.open(&recorder{}, change)
+			writer := receiver // the only one
+			if name == "shared" {
+				writer = s.open(&recorder{}, change)
+			}
 			room, to := uuid.New(), participants(1)
 			require.NoError(t, receiver.Join(t.Context(), room))
 			const count = 8192 + 300
@@ -61,7 +65,7 @@ func TestSlowSink(t *testing.T) {
 
 // Rooms that are joined cost no goroutine each, and joins of many at once are quick.
 func TestManyRooms(t *testing.T) {
-	t.Parallel()
+	// Not parallel: it counts the goroutines of the process.
 	for name, change := range map[string]func(*inbox.Config){"embedded": func(*inbox.Config) {}, "shared": shared} {
 		t.Run(name, func(t *testing.T) {
 			s := startNATS(t)
@@ -80,7 +84,7 @@ func TestManyRooms(t *testing.T) {
 				})
 			}
 			wait.Wait()
-			require.Less(t, runtime.NumGoroutine(), before+200, "goroutines of other tests aside")
+			require.Less(t, runtime.NumGoroutine(), before+200, "of the server and the writers")
 			to := participants(1)
 			for i := 0; i < len(rooms); i += 100 {
 				_, err := j.Write(t.Context(), inbox.Message{Room: rooms[i], To: to, Payload: fmt.Append(nil, i)})
@@ -154,46 +158,85 @@ func (c cutter) Write(b []byte) (int, error) {
 	return n, net.ErrClosed
 }
 
+// cutAnnouncements makes the publisher's link break before an announcement is sent, when armed.
+func (s *natsServer) cutAnnouncements(armed *atomic.Bool) func(*inbox.Config) {
+	return func(c *inbox.Config) {
+		c.Shards = 1
+		c.Dial = func(name string, options ...nats.Option) (*nats.Conn, error) {
+			if name == "relay inbox publish" {
+				options = append(options, nats.SetCustomDialer(cuttingDialer{armed: armed, before: "PUB live."}))
+			}
+			return s.dial(name, options...)
+		}
+	}
+}
+
 // A message is stored and the link breaks before its announcement is sent: every
 // node is told that it missed something in that room.
 func TestLostAnnouncement(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*inbox.Config){"embedded": func(*inbox.Config) {}, "shared": shared} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startNATS(t)
-			var armed atomic.Bool
-			writer := s.open(&recorder{}, change, func(c *inbox.Config) {
-				c.Shards = 1
-				c.Dial = func(name string, options ...nats.Option) (*nats.Conn, error) {
-					if name == "relay inbox publish" {
-						options = append(options, nats.SetCustomDialer(cuttingDialer{armed: &armed, before: "PUB live."}))
-					}
-					return s.dial(name, options...)
-				}
-			})
-			sink := &recorder{}
-			receiver := s.open(sink, change, noMemory, func(c *inbox.Config) { c.Shards = 1 })
-			room, to := uuid.New(), participants(1)
-			other := uuid.New() // whose announcement surely was sent
-			for _, room := range []uuid.UUID{other, room} {
-				require.NoError(t, receiver.Join(t.Context(), room))
-			}
-			for range 2 {
-				_, err := writer.Write(t.Context(), inbox.Message{Room: other, To: to, Payload: []byte("x")})
-				require.NoError(t, err)
-				_, err = writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("x")})
-				require.NoError(t, err)
-			}
-			eventually(t, func() bool { return len(sink.all()) == 4 }, "live")
-			armed.Store(true)
-			_, err := writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("stored, not announced")})
-			require.NoError(t, err)
-			eventually(t, func() bool { return len(sink.allMissed()) == 1 }, "told of what it missed")
-			require.Equal(t, []uuid.UUID{room}, sink.allMissed())
-			require.Len(t, sink.all(), 4)
-			require.Len(t, readAll(t, receiver, room, to[0], 0, 10), 3)
-			ready(t, writer)
-		})
+	s := startNATS(t)
+	var armed atomic.Bool
+	writer := s.open(&recorder{}, shared, s.cutAnnouncements(&armed))
+	sink := &recorder{}
+	receiver := s.open(sink, shared, noMemory, func(c *inbox.Config) { c.Shards = 1 })
+	room, to := uuid.New(), participants(1)
+	other := uuid.New() // whose announcement surely was sent
+	for _, room := range []uuid.UUID{other, room} {
+		require.NoError(t, receiver.Join(t.Context(), room))
 	}
+	for range 2 {
+		_, err := writer.Write(t.Context(), inbox.Message{Room: other, To: to, Payload: []byte("x")})
+		require.NoError(t, err)
+		_, err = writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("x")})
+		require.NoError(t, err)
+	}
+	eventually(t, func() bool { return len(sink.all()) == 4 }, "live")
+	armed.Store(true)
+	_, err := writer.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("stored, not announced")})
+	require.NoError(t, err)
+	eventually(t, func() bool { return len(sink.allMissed()) == 1 }, "told of what it missed")
+	require.Equal(t, []uuid.UUID{room}, sink.allMissed())
+	require.Len(t, sink.all(), 4)
+	require.Len(t, readAll(t, receiver, room, to[0], 0, 10), 3)
+	ready(t, writer)
+}
+
+// Where a process is the only writer, what it stored reaches its own connections whatever
+// becomes of the announcement, which others may watch; and its bytes are not the caller's.
+func TestOwnMessagesNeedNoAnnouncement(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t)
+	var armed atomic.Bool
+	sink := &recorder{}
+	j := s.open(sink, s.cutAnnouncements(&armed))
+	watching, err := s.dial("a person who watches")
+	require.NoError(t, err)
+	defer watching.Close()
+	watched, err := watching.SubscribeSync("live.*")
+	require.NoError(t, err)
+	require.NoError(t, watching.Flush())
+	room, to, payload := uuid.New(), participants(2), []byte("first")
+	_, err = j.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("of before")})
+	require.NoError(t, err)
+	require.NoError(t, j.Join(t.Context(), room))
+	first, err := j.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: payload})
+	require.NoError(t, err)
+	copy(payload, "xxxxx")
+	for _, text := range []string{"of before", "first"} {
+		message, err := watched.NextMsg(15 * time.Second)
+		require.NoError(t, err)
+		require.Contains(t, string(message.Data), "\n"+text)
+	}
+	armed.Store(true)
+	second, err := j.Write(t.Context(), inbox.Message{Room: room, To: to, Payload: []byte("second")})
+	require.NoError(t, err)
+	eventually(t, func() bool { return len(sink.all()) == 4 }, "live")
+	require.False(t, armed.Load(), "the link broke")
+	for i, row := range sink.all() {
+		require.Equal(t, []string{"first", "first", "second", "second"}[i], row.payload)
+		require.Equal(t, append(first, second...)[i], row.id)
+	}
+	require.Empty(t, sink.allMissed())
+	ready(t, j)
 }

@@ -153,10 +153,7 @@ func (j *JetStream) connect() error {
 	if conn, err = dial("relay inbox live", feed.options()...); err != nil {
 		return err
 	}
-	if err := feed.start(conn); err != nil {
-		conn.Close()
-		return err
-	}
+	feed.start(conn)
 	j.feed = feed
 	return nil
 }
@@ -171,7 +168,7 @@ func flush(ctx context.Context, conn *nats.Conn, timeout time.Duration) error {
 func (j *JetStream) newCommitter(stopped context.Context, js jetstream.JetStream, shard int, info *jetstream.StreamInfo) (*committer, error) {
 	c := &committer{
 		config: j.config, shard: shard, stream: streamName(shard), token: shardToken(shard),
-		conn: j.conn, js: js, metrics: j.metrics, finder: j, depth: max(1, groupsInFlight/j.config.Shards),
+		conn: j.conn, feed: j.feed, js: js, metrics: j.metrics, finder: j, depth: max(1, groupsInFlight/j.config.Shards),
 		logger: j.config.Logger.With("stream", streamName(shard)),
 		queue:  make(chan *pending, j.config.QueueLength), acks: make(chan *nats.Msg, 2*singlesInFlight),
 		ackPrefix: nats.NewInbox() + ".", linkChanged: make(chan struct{}, 1), rowsRemoved: make(chan struct{}, 1),
