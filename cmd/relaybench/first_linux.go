@@ -16,6 +16,7 @@ import (
 
 type firstCommand struct {
 	settings
+	holding
 	PeerBin string `default:"bin/peer" placeholder:"FILE" help:"The peer program to start."`
 	Starts  int    `default:"10" help:"How often it is started in one run."`
 }
@@ -23,7 +24,8 @@ type firstCommand struct {
 // Help is kong's long text of the command.
 func (*firstCommand) Help() string {
 	return `A message waits for an agent's device. The figure is the median time from starting peer to its first line of output, in which
-the message is decrypted. The floor is the time in which the same program prints its help. Example: relaybench first`
+the message is decrypted. The floor is the time in which the same program prints its help. With --rooms the device's
+store also holds what one in so many rooms has. Example: relaybench first --rooms 100`
 }
 
 // Run measures.
@@ -32,12 +34,15 @@ func (c *firstCommand) Run(ctx context.Context, con console) error {
 	if err != nil || c.Starts < 1 {
 		return usageError{fmt.Sprintf("--peer-bin is a program, and --starts is positive (%v)", err)}
 	}
+	if err := c.check(); err != nil {
+		return err
+	}
 	b, err := openBench(ctx, c.settings, target{}, con)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	talk, err := b.converse(ctx, "sender_keys")
+	talk, err := b.converse(ctx, "sender_keys", &c.holding)
 	if err != nil {
 		return err
 	}

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/pprof"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Floors are measured in processes of their own: what they leave behind (heap,
@@ -72,7 +76,17 @@ func (c *floorIdleCommand) Run(ctx context.Context, con console) error {
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(con.out).Encode(servingAddress{Address: listener.Addr().String()}); err != nil {
+	private, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ends at once
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.Handler())
+	mux.Handle("GET /debug/pprof/heap", pprof.Handler("heap"))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(private) }()
+	defer server.Close()
+	if err := json.NewEncoder(con.out).Encode(servingAddress{listener.Addr().String(), private.Addr().String()}); err != nil {
 		return err
 	}
 	ctx, cancel := untilEnd(ctx, con.in)

@@ -139,13 +139,17 @@ func (r *relay) ready(ctx context.Context) bool {
 	return err == nil
 }
 
-// get returns the body of a 200 answer.
 func (r *relay) get(ctx context.Context, url string) ([]byte, error) {
+	return getFrom(ctx, r.client, url)
+}
+
+// getFrom returns the body of a 200 answer.
+func getFrom(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := r.client.Do(request)
+	answer, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -211,24 +215,13 @@ func (r *relay) logEnd() string {
 // residentKiB is the memory of the server's process.
 func (r *relay) residentKiB() int64 { return procKiB(fmt.Sprintf("/proc/%d/status", r.pid), "VmRSS") }
 
-// goroutines asks the metrics listener; 0 when there is none.
-func (r *relay) goroutines(ctx context.Context) float64 { return r.metric(ctx, "go_goroutines") }
-
 // metric returns the value of an unlabelled metric, 0 when it can't be read.
 func (r *relay) metric(ctx context.Context, name string) float64 {
 	body, err := r.get(ctx, "http://"+r.metrics+"/metrics")
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(body)) {
-		if text, found := strings.CutPrefix(line, name+" "); found {
-			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-			if err == nil {
-				return value
-			}
-		}
-	}
-	return 0
+	return parseMetrics(string(body))[name]
 }
 
 // processTree is all processes of the machine.

@@ -31,6 +31,8 @@ type sample struct {
 	Floor  *float64           `json:"floor,omitempty"`
 	Ratio  *float64           `json:"ratio,omitempty"`
 	More   map[string]float64 `json:"more,omitempty"` // unit in the name
+	// Invalid says why the figure is none; empty: it is one.
+	Invalid string `json:"invalid,omitempty"`
 }
 
 // bar is what a figure is measured against.
@@ -63,9 +65,13 @@ func newSample(figure, floor float64, more map[string]float64) sample {
 	return s
 }
 
-// summarize makes the result of the runs. wanted is nil where there is no bar.
+// summarize makes the result of the runs, of those that are valid where there are any. wanted is
+// nil where there is no bar.
 func summarize(bench, unit string, runs []sample, wanted *bar, on machine) result {
 	r := result{Bench: bench, Unit: unit, Runs: runs, Machine: on, OK: true}
+	if valid := validOnes(runs); len(valid) > 0 {
+		runs = valid
+	}
 	r.Figure = middle(runs, func(s sample) *float64 { return &s.Figure })
 	if len(runs) > 0 && runs[0].Floor != nil {
 		floor := middle(runs, func(s sample) *float64 { return s.Floor })
@@ -75,7 +81,26 @@ func summarize(bench, unit string, runs []sample, wanted *bar, on machine) resul
 	if wanted != nil {
 		r.Bar, r.OK = &wanted.value, wanted.met(r.Figure, r.Ratio)
 	}
+	r.OK = r.OK && r.invalid() == ""
 	return r
+}
+
+func validOnes(runs []sample) []sample {
+	return slices.DeleteFunc(slices.Clone(runs), func(s sample) bool { return s.Invalid != "" })
+}
+
+// invalid says what is wrong with the runs of which something is.
+func (r result) invalid() string {
+	var why []string
+	for _, s := range r.Runs {
+		if s.Invalid != "" {
+			why = append(why, s.Invalid)
+		}
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d runs INVALID: %s", len(why), len(r.Runs), strings.Join(why, "; "))
 }
 
 func middle(runs []sample, of func(sample) *float64) float64 {
@@ -114,12 +139,18 @@ func (r result) write(out io.Writer, asJSON bool) error {
 	}
 	if r.Bar != nil {
 		verdict := "met"
-		if !r.OK {
+		switch {
+		case r.invalid() != "":
+			verdict = "NOT MEASURED"
+		case !r.OK:
 			verdict = "MISSED"
 		}
 		fmt.Fprintf(&b, "; bar %g %s", *r.Bar, verdict)
 	}
 	fmt.Fprintf(&b, " (median [smallest, largest] of %d)\n", len(r.Runs))
+	if why := r.invalid(); why != "" {
+		fmt.Fprintf(&b, "  %s\n", why)
+	}
 	for _, name := range r.extras() {
 		fmt.Fprintf(&b, "  %-34s %s\n", name, spread(r.Runs, func(s sample) *float64 {
 			if v, ok := s.More[name]; ok {

@@ -72,6 +72,24 @@ func TestResultForPeople(t *testing.T) {
 	require.Contains(t, out.String(), "Linux 6.1")
 }
 
+// A run that shows nothing is no part of the figure, and is no success.
+func TestInvalidRuns(t *testing.T) {
+	t.Parallel()
+	wrong := newSample(-2, 0, nil)
+	wrong.Invalid = "memory did not grow"
+	for _, runs := range [][]sample{{newSample(3, 0, nil), wrong}, {wrong}} {
+		r := summarize("idle", "KiB", runs, &bar{value: 4, atMost: true}, machine{})
+		require.False(t, r.OK)
+		require.InDelta(t, runs[0].Figure, r.Figure, 0)
+		var text, encoded bytes.Buffer
+		require.NoError(t, r.write(&text, false))
+		require.Contains(t, text.String(), "bar 4 NOT MEASURED")
+		require.Contains(t, text.String(), "runs INVALID: memory did not grow")
+		require.NoError(t, r.write(&encoded, true))
+		require.Contains(t, encoded.String(), `"invalid":"memory did not grow"`)
+	}
+}
+
 func TestHistogramKeepsWhatIsOutOfRange(t *testing.T) {
 	t.Parallel()
 	h := newHistogram()

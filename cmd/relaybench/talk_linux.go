@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 type talkCommand struct {
 	settings
+	holding
 	Scheme string        `default:"sender_keys" enum:"sender_keys,pairwise,double_ratchet" help:"How messages are encrypted: for the room, privately in it, or 1:1."`
 	Rounds int           `default:"100" help:"Messages of one run, one at a time."`
 	Pause  time.Duration `default:"60ms" help:"Between two messages: a client keeps below 18 a second."`
@@ -25,7 +27,8 @@ type talkCommand struct {
 func (*talkCommand) Help() string {
 	return `Two devices that encrypt. The figure is the median time from Send to the message in the reader's hands: sealed, saved by the
 sender, stored, delivered, verified, opened, and saved by the reader. The floor is the same envelope's way in clear, between two
-connections that keep nothing. Example: relaybench talk --scheme double_ratchet`
+connections that keep nothing. With --rooms both devices' stores also hold what devices in so many rooms have. Example:
+relaybench talk --scheme double_ratchet`
 }
 
 // conversation is two devices in a room.
@@ -33,7 +36,8 @@ type conversation struct {
 	writer, reader *client.Device
 	room           client.Room
 	from, to       *client.Session
-	folder         string // of both devices: writer and reader
+	folder         string  // of both devices: writer and reader
+	holds          float64 // KiB of each one's store beside this room; 0 where there is nothing
 	close          func()
 }
 
@@ -42,12 +46,15 @@ func (c *talkCommand) Run(ctx context.Context, con console) error {
 	if c.Rounds < 1 {
 		return usageError{"--rounds is 1 or more"}
 	}
+	if err := c.check(); err != nil {
+		return err
+	}
 	b, err := openBench(ctx, c.settings, target{}, con)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	talk, err := b.converse(ctx, c.Scheme)
+	talk, err := b.converse(ctx, c.Scheme, &c.holding)
 	if err != nil {
 		return err
 	}
@@ -79,10 +86,10 @@ func (c *talkCommand) Run(ctx context.Context, con console) error {
 		ended <- err
 		return fmt.Errorf("listen: %w", err)
 	}
-	return b.repeat("talk", "ms send-to-shown, p50", nil, func() (sample, error) { return c.once(ctx, talk, arrived) })
+	return b.repeat("talk", "ms send-to-shown, p50", nil, func() (sample, error) { return c.once(ctx, b, talk, arrived) })
 }
 
-func (c *talkCommand) once(ctx context.Context, talk *conversation, arrived <-chan time.Time) (sample, error) {
+func (c *talkCommand) once(ctx context.Context, b *bench, talk *conversation, arrived <-chan time.Time) (sample, error) {
 	floor, err := c.floor(ctx, talk)
 	if err != nil {
 		return sample{}, err
@@ -92,6 +99,7 @@ func (c *talkCommand) once(ctx context.Context, talk *conversation, arrived <-ch
 	if c.Scheme == "pairwise" {
 		draft.To = talk.to.Participant()
 	}
+	used, written := b.usage().generator, writtenBytes()
 	for range c.Rounds {
 		began := time.Now()
 		if _, err := talk.from.Send(ctx, draft); err != nil {
@@ -106,9 +114,19 @@ func (c *talkCommand) once(ctx context.Context, talk *conversation, arrived <-ch
 		}
 		time.Sleep(c.Pause)
 	}
+	rounds := float64(c.Rounds)
 	return newSample(millis(shown, 50), floor, map[string]float64{
 		"shown_p99_ms": millis(shown, 99), "queued_p50_ms": millis(queued, 50), "queued_p99_ms": millis(queued, 99),
+		"devices_cpu_us_per_message": float64((b.usage().generator - used).Microseconds()) / rounds,
+		"written_kib_per_message":    float64(writtenBytes()-written) / 1024 / rounds, // by both, to files and sockets
+		"store_kib":                  talk.holds,
 	}), nil
+}
+
+// writtenBytes is what this process has written so far.
+func writtenBytes() int64 {
+	written, _ := strconv.ParseInt(procField("/proc/self/io", "wchar"), 10, 64)
+	return written
 }
 
 // floorID begins the ids of the floor's envelopes.
@@ -163,7 +181,7 @@ func connectTo(ctx context.Context, d *client.Device, room string) (*client.Conn
 }
 
 // converse enrolls an owner and an agent, and lets them talk for the first time.
-func (b *bench) converse(ctx context.Context, scheme string) (*conversation, error) {
+func (b *bench) converse(ctx context.Context, scheme string, more *holding) (*conversation, error) {
 	folder, err := os.MkdirTemp(b.relay.folder, "devices-")
 	if err != nil {
 		return nil, err
@@ -176,19 +194,27 @@ func (b *bench) converse(ctx context.Context, scheme string) (*conversation, err
 			}
 		}
 	}
-	if err := b.prepare(ctx, t, folder, scheme); err != nil {
+	if err := b.prepare(ctx, t, scheme, more); err != nil {
 		t.close()
 		return nil, err
 	}
 	return t, nil
 }
 
-func (b *bench) prepare(ctx context.Context, t *conversation, folder, scheme string) (err error) {
-	if t.writer, err = b.sdkDevice(ctx, filepath.Join(folder, "writer"), client.KindHuman, true); err != nil {
+func (b *bench) prepare(ctx context.Context, t *conversation, scheme string, more *holding) (err error) {
+	if t.writer, err = b.sdkDevice(ctx, filepath.Join(t.folder, "writer"), client.KindHuman, true); err != nil {
 		return err
 	}
-	if t.reader, err = b.sdkDevice(ctx, filepath.Join(folder, "reader"), client.KindAgent, false); err != nil {
+	if t.reader, err = b.sdkDevice(ctx, filepath.Join(t.folder, "reader"), client.KindAgent, false); err != nil {
 		return err
+	}
+	for name, d := range map[string]**client.Device{"writer": &t.writer, "reader": &t.reader} {
+		if more.Rooms == 0 {
+			break
+		}
+		if *d, err = t.fill(*d, filepath.Join(t.folder, name), more); err != nil {
+			return err
+		}
 	}
 	kind := client.NewRoom{}
 	if scheme == "double_ratchet" {
@@ -205,6 +231,17 @@ func (b *bench) prepare(ctx context.Context, t *conversation, folder, scheme str
 	}
 	t.to, err = t.reader.OpenSession(ctx, t.room.RoomID)
 	return err
+}
+
+// fill adds to a device's store, and opens the device again.
+func (t *conversation) fill(d *client.Device, folder string, more *holding) (_ *client.Device, err error) {
+	if err := d.Close(); err != nil {
+		return nil, err
+	}
+	if t.holds, err = more.fill(folder); err != nil {
+		return nil, err
+	}
+	return client.OpenDevice(folder, client.DeviceOptions{})
 }
 
 // sdkDevice is an ACTIVE device of the Go client.
