@@ -29,7 +29,7 @@ type household struct {
 
 func newHousehold(t *testing.T) household {
 	t.Helper()
-	return household{relay: testkit.Start(t), folder: t.TempDir()}
+	return household{relay: testkit.Shared(t), folder: t.TempDir()}
 }
 
 func (h household) home(name string) string { return filepath.Join(h.folder, name) }

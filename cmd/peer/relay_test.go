@@ -54,7 +54,7 @@ func (o outcome) withoutEvents() []string {
 }
 
 func TestSendAndListenOnARealRelay(t *testing.T) {
-	s := testkit.Start(t)
+	s := testkit.Shared(t)
 	room := s.Room(t, testkit.RoomOptions{})
 	alice, bob, carol := s.Join(t, room, "agent"), s.Join(t, room, "agent"), s.Join(t, room, "owner")
 
@@ -87,7 +87,7 @@ func TestSendAndListenOnARealRelay(t *testing.T) {
 }
 
 func TestRefusalsOfARealRelay(t *testing.T) {
-	s := testkit.Start(t)
+	s := testkit.Shared(t)
 	room := s.Room(t, testkit.RoomOptions{PrivateMessages: "refused"})
 	alice, bob, viewer := s.Join(t, room, "agent"), s.Join(t, room, "agent"), s.Join(t, room, "viewer")
 
@@ -119,7 +119,7 @@ func TestRefusalsOfARealRelay(t *testing.T) {
 // RELAY, "Sender-key identity compatibility", and STATE, "Room Lifecycle": who goes on sending
 // after somebody left gets a new generation, and the room is ACTIVE when everybody has who had one.
 func TestSendAllocatesAGenerationWhereTheOldOneIsRetired(t *testing.T) {
-	s := testkit.Start(t)
+	s := testkit.Shared(t)
 	room := s.Room(t, testkit.RoomOptions{})
 	owner, stays, leaves := s.Join(t, room, "owner"), s.Join(t, room, "agent"), s.Join(t, room, "agent")
 	state := func() string {
