@@ -136,13 +136,12 @@ verify: setup-test tools
 ## tools: build the pinned linters, generators and the nats program into .tools/bin
 .PHONY: tools
 tools:
-	@scripts/setup.sh cc
 	@$(MAKE) -s $(TOOLS_STAMP) $(NATS_STAMP)
 
 $(TOOLS_STAMP):
 	@mkdir -p $(TOOLS)
 	@echo "building sqlc and golangci-lint (some minutes, once)"
-	go build -modfile=tools/go.mod -o $(TOOLS)/ github.com/sqlc-dev/sqlc/cmd/sqlc github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(PLAIN) go build -modfile=tools/go.mod -o $(TOOLS)/ github.com/sqlc-dev/sqlc/cmd/sqlc github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@rm -f .tools/main-* && touch $@
 
 $(NATS_STAMP):

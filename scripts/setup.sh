@@ -3,7 +3,7 @@
 # missing ones with apt-get where that needs no question to be answered:
 #
 #   postgres   the PostgreSQL server programs, 15 or newer
-#   cc         a C compiler, which the race detector and sqlc are built with
+#   cc         a C compiler, which the race detector needs
 #
 # Says nothing when all is there. Otherwise exit code 1 and the command to type.
 set -euo pipefail
