@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,4 +24,17 @@ func TestEnrollWithAnArgument(t *testing.T) {
 	file := h.home("second.invite")
 	h.ok(t, "alice", "", "invite", "create", "--agent", "--out", file)
 	require.Equal(t, "PENDING", h.ok(t, "second", "", "enroll", file, "--url", h.relay.URL(), "--agent")["state"])
+}
+
+// One invite of 64 begins with a hyphen. It is no flag, and is not shown as one.
+func TestAnInviteThatLooksLikeAFlag(t *testing.T) {
+	t.Parallel()
+	h := newHousehold(t)
+	for _, begins := range []string{"-g", "--", "-h"} {
+		token := begins + strings.Repeat("A", 41)
+		got := h.types(t, "robot", "", "enroll", token, "--url", h.relay.URL(), "--agent", "--json")
+		require.Equal(t, exitFailed, got.code, got.err)
+		require.Equal(t, "enrollment_refused", errorLine(t, outcome{err: got.err}).Error)
+		require.NotContains(t, got.out+got.err, token)
+	}
 }

@@ -14,12 +14,15 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
+
+	"github.com/peerrelay/peerrelay/client"
 )
 
 // Exit codes of every command.
@@ -116,7 +119,7 @@ func run(ctx context.Context, args []string, con console) int {
 		con.notef("%v", err)
 		return exitUsage
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(inviteLast(args))
 	switch {
 	case exited >= 0: // --help
 		return exited
@@ -140,6 +143,16 @@ func grammar(args []string) any {
 		}
 	}
 	return new(commands)
+}
+
+// inviteLast puts the invite of peer enroll after all flags where it begins with a hyphen, as one of
+// 64 does: it would be taken for a flag, and shown as one that is not known.
+func inviteLast(args []string) []string {
+	at := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-") && client.IsInvite(arg) })
+	if at < 1 || args[0] != "enroll" || slices.Contains(args[:at], "--") {
+		return args
+	}
+	return append(slices.Delete(slices.Clone(args), at, at+1), "--", args[at])
 }
 
 // unparsed says what is wrong with a command line.
