@@ -97,7 +97,7 @@ func TestKeysGivenAgainAreBounded(t *testing.T) {
 	for range 3 {
 		_, err := r.AcceptAgain("alice", d)
 		require.NoError(t, err)
-		require.Equal(t, small+36*senderkey.RepairWindow, len(save(t, &r)))
+		require.Len(t, save(t, &r), small+36*senderkey.RepairWindow)
 		reload(t, &r)
 	}
 }

@@ -113,7 +113,7 @@ func (r *Receivers) AcceptAgain(from string, d Distribution) (Key, error) {
 	return key, err
 }
 
-func (d *Distribution) key(from string) Key { return Key{Sender: from, KID: d.KID, Gen: d.Gen} }
+func (d Distribution) key(from string) Key { return Key{Sender: from, KID: d.KID, Gen: d.Gen} }
 
 // known is the chain that a distribution is of, if there is one.
 func (p *peer) known(d Distribution) *chain {
