@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +26,7 @@ func (r *talker) linked() (times int) {
 
 func (r *talker) pollForReset(t *testing.T, times int) {
 	t.Helper()
-	require.Eventually(t, func() bool { r.poll(t); return r.linked() >= times }, sessionPatience, 20*time.Millisecond)
+	repeat(t, func() bool { r.poll(t); return r.linked() >= times })
 }
 
 // FAULTS J09 at a real relay: the agent cannot open the first message, as its one-time prekey is

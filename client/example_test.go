@@ -55,7 +55,7 @@ func startExample() exampleRelay {
 	dir, err := os.MkdirTemp("", "example-")
 	check(err)
 	tb := &exampleTB{ctx: context.Background(), dir: dir}
-	s := testkit.Start(tb)
+	s := testkit.Shared(tb)
 	return exampleRelay{Relay: s, dir: dir, end: func() {
 		for _, cleanup := range slices.Backward(tb.cleanups) {
 			cleanup()

@@ -166,7 +166,7 @@ func TestMembersPastAndPresent(t *testing.T) {
 	require.Equal(t, base64.RawURLEncoding.EncodeToString([]byte{5, 15: 0}), all[1].KID)
 	require.Equal(t, []string{m.ownerID, m.agentID}, []string{all[0].ParticipantID, all[1].ParticipantID})
 
-	require.Eventually(t, func() bool {
+	repeat(t, func() bool {
 		presence, err := away.Presence(t.Context(), m.id)
 		require.NoError(t, err)
 		require.Len(t, presence.Participants, 3)
@@ -174,7 +174,7 @@ func TestMembersPastAndPresent(t *testing.T) {
 		require.WithinDuration(t, time.Now(), presence.AsOf, time.Minute)
 		require.False(t, presence.Participants[0].Online)
 		return presence.Participants[1].Online && presence.Participants[1].Node != ""
-	}, 10*time.Second, 20*time.Millisecond)
+	})
 	require.NoError(t, agent.conn.Close())
 
 	m.behave()

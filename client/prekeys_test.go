@@ -98,7 +98,7 @@ type two struct {
 
 func newTwo(t *testing.T) *two {
 	t.Helper()
-	s, ctx := testkit.Start(t), t.Context()
+	s, ctx := testkit.Shared(t), t.Context()
 	w := &two{line: newLine(t, s), dir: filepath.Join(t.TempDir(), "agent"), clock: clockwork.NewFakeClockAt(time.Now())}
 	w.owner = enroll(t, s, client.KindHuman, s.Invite(t, "human", true).Token)
 	_, err := w.owner.PublishKeys(ctx)
@@ -265,7 +265,7 @@ func TestRefillGoesOnWhereItsCallerGaveUp(t *testing.T) {
 		}
 		return nil
 	})
-	require.Eventually(t, func() bool { w.line.mu.Lock(); defer w.line.mu.Unlock(); return len(w.line.bodies) > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { w.line.mu.Lock(); defer w.line.mu.Unlock(); return len(w.line.bodies) > 0 }, sessionPatience, time.Millisecond)
 	all.Go(func() error { return w.agent.RefillPrekeys(t.Context()) })
 	cancel()
 	require.NoError(t, all.Wait())

@@ -30,6 +30,7 @@ type proxy struct {
 	mu   sync.Mutex                                         // guards the following fields
 	up   func(message []byte) (forward bool, answer []byte) // of what clients send
 	down func(message []byte) (deliver [][]byte)            // of what the relay sends
+	then func()                                             // of afterAnswer
 	cuts []context.CancelFunc
 }
 
@@ -73,6 +74,10 @@ func (p *proxy) onDown(f func(message []byte) (deliver [][]byte)) {
 	p.down = f
 }
 
+// afterAnswer has a function called when the client has read the answer that the function of onUp,
+// which calls this, returns.
+func (p *proxy) afterAnswer(then func()) { p.then = then }
+
 func (p *proxy) serve(w http.ResponseWriter, r *http.Request) {
 	near, err := websocket.Accept(w, r, nil)
 	if err != nil {
@@ -112,6 +117,16 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request) {
 				return [][]byte{message}, nil
 			}
 			forward, answer := p.up(message)
+			if then := p.then; then != nil {
+				p.then = nil
+				_ = near.Write(ctx, websocket.MessageText, answer)
+				wait.Go(func() {
+					if near.Ping(ctx) == nil { // the client reads it behind the answer
+						then()
+					}
+				})
+				answer = nil
+			}
 			if !forward {
 				return nil, answer
 			}

@@ -35,7 +35,7 @@ func await(t *testing.T, conn *client.Conn, wanted wire.ServerType) wire.ServerF
 
 // The package's own example: from two invites to an envelope, and to the end of a membership.
 func TestDevicesAtARealRelay(t *testing.T) {
-	s, ctx := testkit.Start(t), t.Context()
+	s, ctx := testkit.Shared(t), t.Context()
 	alice := enroll(t, s, client.KindHuman, s.Invite(t, "human", true).Token)
 	require.Equal(t, client.DeviceApproved, alice.LastState())
 	_, err := alice.CreateInvite(ctx, client.NewInvite{})
@@ -122,7 +122,7 @@ func TestDevicesAtARealRelay(t *testing.T) {
 
 // An admin sees a room that it is not in, and cannot leave it.
 func TestLeavingARoomOneIsNotIn(t *testing.T) {
-	s := testkit.Start(t)
+	s := testkit.Shared(t)
 	alice := enroll(t, s, client.KindHuman, s.Invite(t, "human", true).Token)
 	_, err := alice.PublishKeys(t.Context())
 	require.NoError(t, err)

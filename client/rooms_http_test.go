@@ -37,7 +37,7 @@ type meddler struct {
 
 func newMeddler(t *testing.T) *meddler {
 	t.Helper()
-	m := &meddler{Relay: testkit.Start(t)}
+	m := &meddler{Relay: testkit.Shared(t)}
 	target, err := url.Parse(m.URL())
 	require.NoError(t, err)
 	proxy := &httputil.ReverseProxy{

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -127,6 +126,8 @@ func TestWhatHasLeftIsKeptBesideARefusal(t *testing.T) {
 	bob := open(t, o.robot, o.room)
 	say(t, bob, "before")
 	var left []string
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
 	o.proxy.onUp(func(message []byte) (bool, []byte) {
 		id, kind := envelopeOf(message)
 		if kind != "message" {
@@ -135,11 +136,10 @@ func TestWhatHasLeftIsKeptBesideARefusal(t *testing.T) {
 		if left = append(left, id); len(left) == 1 {
 			return false, nil // what became of it is not known
 		}
+		o.proxy.afterAnswer(giveUp)
 		return false, nackOf(id, wire.InvalidFilePart)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, err := bob.Send(ctx, client.Draft{Text: "the first part", File: someFile(t, 3)})
+	_, err := bob.Send(ctx, client.Draft{Text: "the first part", File: someFile(t, 1)})
 	require.ErrorIs(t, err, &wire.Error{Code: wire.InvalidFilePart})
 	pending, err := bob.Pending()
 	require.NoError(t, err)

@@ -56,12 +56,15 @@ func (o *offline) again(t *testing.T) *talker {
 // leavePending stores a message whose verdict is not known, and that never reached the relay.
 func (o *offline) leavePending(t *testing.T, bob *talker, id string) {
 	t.Helper()
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
 	o.proxy.onUp(func(message []byte) (bool, []byte) {
 		_, kind := envelopeOf(message)
+		if kind == "message" {
+			giveUp()
+		}
 		return kind != "message", nil
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
 	_, err := bob.Send(ctx, client.Draft{ID: id, Text: id})
 	require.ErrorIs(t, err, client.ErrNoVerdict)
 	pending, err := bob.Pending()
