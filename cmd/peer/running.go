@@ -217,7 +217,7 @@ const longestSocket = 100
 // elsewhere, in a folder of its own, and the name is a link to it.
 func socketOf(dir string) (path string, ok bool) {
 	path = filepath.Join(dir, socketName)
-	info, err := os.Lstat(path) //nolint:gosec // the folder is what the user names
+	info, err := os.Lstat(path)
 	if err != nil || !private(dir) {
 		return "", false
 	}
@@ -233,7 +233,7 @@ func socketOf(dir string) (path string, ok bool) {
 
 // private reports a folder in which nobody else can have made a socket.
 func private(folder string) bool {
-	info, err := os.Stat(folder) //nolint:gosec // the same
+	info, err := os.Stat(folder)
 	return err == nil && info.IsDir() && (runtime.GOOS == "windows" || info.Mode().Perm()&0o077 == 0)
 }
 
