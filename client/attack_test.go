@@ -453,12 +453,9 @@ func TestARelayThatIsAlwaysTooBusy(t *testing.T) {
 	say(t, bob, "before")
 	ctx, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
-	attempts := 0
 	p.onUp(func(message []byte) (bool, []byte) {
 		if id, kind := envelopeOf(message); kind == "message" {
-			if attempts++; attempts == 2 {
-				giveUp()
-			}
+			p.afterAnswer(giveUp)
 			return false, nackOf(id, wire.RateLimited)
 		}
 		return true, nil
