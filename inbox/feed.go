@@ -40,7 +40,7 @@ type feed struct {
 	rooms map[uuid.UUID]*nats.Subscription // those that are joined; nil where own
 
 	dispatchers []*dispatcher
-	overflowed  atomic.Bool // own messages were dropped
+	overflowed  atomic.Bool // own messages were dropped, and the sink was not told yet
 	reconnected chan struct{}
 	dropped     chan struct{}
 	closing     context.Context
@@ -97,9 +97,11 @@ func (f *feed) start(conn *nats.Conn) {
 }
 
 // handOver takes a message that was stored, where the feed's messages are its own. It does not
-// block: what nobody can take in time, the readers of the inboxes find.
+// block: what nobody can take in time, the readers of the inboxes find. From then until the sink
+// is told, nothing is taken: a row that came before would hide the dropped one, as connections
+// read on from the newest that they had.
 func (f *feed) handOver(m *Message, ids []wire.StreamID, announce []bool) {
-	if !f.own || !f.joined(m.Room) {
+	if !f.own || f.overflowed.Load() || !f.joined(m.Room) {
 		return
 	}
 	live := &Live{Room: m.Room, Kind: m.Kind, Payload: bytes.Clone(m.Payload), Received: m.Received}
@@ -147,12 +149,22 @@ func (f *feed) dispatch(d *dispatcher) {
 		case own := <-d.own:
 			f.sink.Deliver(own)
 		case room := <-d.missed:
+			f.settle(d)
 			f.metrics.missed.Inc()
 			f.sink.Missed(room)
 		case <-f.closing.Done():
 			return
 		}
 	}
+}
+
+// settle delivers what was handed over before a drop, and lets messages be handed over again:
+// each that was not is stored, so that who is told now finds it.
+func (f *feed) settle(d *dispatcher) {
+	for range len(d.own) {
+		f.sink.Deliver(<-d.own)
+	}
+	f.overflowed.Store(false)
 }
 
 func (f *feed) joined(room uuid.UUID) bool {
@@ -197,7 +209,7 @@ func (f *feed) missedAll() { f.missed(f.dispatchers[0], uuid.Nil) }
 
 func (f *feed) sweep(dropped map[*nats.Subscription]int) {
 	if f.own {
-		if f.overflowed.Swap(false) {
+		if f.overflowed.Load() {
 			f.missedAll()
 		}
 		return
