@@ -234,8 +234,8 @@ func (s *Server) again(ctx context.Context) error {
 	if err := s.endLeftovers(ctx); err != nil {
 		return err
 	}
-	if err := s.current.drain(); err != nil {
-		return err
+	if err := s.current.drain(); err != nil { // a program of the server's, as to archive: the log is let go of
+		s.log.WarnContext(ctx, "a server that ended is followed by another", "error", err)
 	}
 	return s.launch(ctx, progs)
 }
@@ -269,7 +269,7 @@ func (s *Server) awaitReady(ctx context.Context, p *postmaster) error {
 		select {
 		case <-retry.C:
 		case <-p.exited:
-			<-p.drained
+			_ = p.drain() // its last words
 			return fmt.Errorf("server ended while it started (%w), see %s: %s", p.err, p.logs.path,
 				strings.TrimSpace(p.logs.tail.String()))
 		case <-ctx.Done():

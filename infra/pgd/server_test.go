@@ -3,8 +3,10 @@ package pgd_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -131,9 +133,14 @@ func TestServerUser(t *testing.T) {
 	require.NotZero(t, want)
 	pids, err := pgd.ServerProcesses(dir)
 	require.NoError(t, err)
-	require.NotEmpty(t, pids)
+	require.Contains(t, pids, postmasterPID(t, dir))
 	for _, pid := range pids {
-		require.Equal(t, want, owner(t, fmt.Sprintf("/proc/%d", pid)))
+		info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // that of a connection, which has ended
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, ownerOf(t, info))
 	}
 	for name, mode := range map[string]os.FileMode{"data": 0o700, "run": 0o700, "log": 0o700} {
 		info, err := os.Stat(filepath.Join(dir, "postgres", name))
@@ -160,6 +167,11 @@ func owner(t *testing.T, path string) int {
 	t.Helper()
 	info, err := os.Stat(path)
 	require.NoError(t, err)
+	return ownerOf(t, info)
+}
+
+func ownerOf(t *testing.T, info os.FileInfo) int {
+	t.Helper()
 	st, ok := info.Sys().(*syscall.Stat_t)
 	require.True(t, ok)
 	return int(st.Uid)
@@ -303,6 +315,51 @@ func TestPostmasterCannotStartAgain(t *testing.T) {
 	require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
 	require.Eventually(t, func() bool { return strings.Count(log.String(), "ended by itself") == 2 }, time.Minute, 10*time.Millisecond)
 	require.ErrorContains(t, closeServer(s), "ended by itself")
+	requireNoProcesses(t, dir)
+}
+
+// A program that the server began, as to archive, may outlive it, and holds its log then: that
+// keeps neither the next server from starting nor Close from ending.
+func TestProgramThatOutlivesTheServer(t *testing.T) {
+	t.Parallel()
+	real, _, err := pgd.Programs(t.Context(), "")
+	require.NoError(t, err)
+	bin, dir := t.TempDir(), t.TempDir()
+	require.NoError(t, errors.Join(os.Chmod(filepath.Dir(bin), 0o755), os.Chmod(bin, 0o777))) // for whom the server runs as
+	require.NoError(t, os.Symlink(filepath.Join(real, "initdb"), filepath.Join(bin, "initdb")))
+	script := fmt.Sprintf(`#!/bin/sh
+if test "$1" = -D; then
+	test -e '%[1]s/leave' && { sleep 600 & echo $! >>'%[1]s/left'; }
+	test -e '%[1]s/refuse' && exit 1
+fi
+exec '%[2]s/postgres' "$@"
+`, bin, real)
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "postgres"), []byte(script), 0o755))
+	t.Cleanup(func() {
+		left, err := os.ReadFile(filepath.Join(bin, "left"))
+		require.NoError(t, err)
+		for _, pid := range strings.Fields(string(left)) {
+			n, err := strconv.Atoi(pid)
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(n, syscall.SIGKILL))
+		}
+	})
+	leave, refuse := filepath.Join(bin, "leave"), filepath.Join(bin, "refuse")
+	require.NoError(t, os.WriteFile(leave, nil, 0o644))
+	var log logBuffer
+	s, err := pgd.Start(t.Context(), pgd.Config{Dir: dir, BinDir: bin, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(refuse, nil, 0o644))
+	require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		return strings.Contains(log.String(), "could not be started again") && strings.Contains(log.String(), "ended while it started")
+	}, time.Minute, 20*time.Millisecond)
+	require.NoError(t, errors.Join(os.Remove(leave), os.Remove(refuse)))
+	require.Eventually(t, func() bool {
+		conn, err := pgx.Connect(t.Context(), s.URL())
+		return err == nil && conn.Close(t.Context()) == nil
+	}, time.Minute, 20*time.Millisecond)
+	require.NoError(t, closeServer(s))
 	requireNoProcesses(t, dir)
 }
 
