@@ -115,8 +115,22 @@ func (d *Device) CreateRoom(ctx context.Context, room NewRoom) (Room, error) {
 	return made, step("make the room", err)
 }
 
-// Rooms lists the rooms the device is in. After an error it ends.
+// Rooms lists the rooms the device is in. After an error it ends. What is stored of a room that was in
+// none of the lists of a day is forgotten, but for what nobody has taken yet.
 func (d *Device) Rooms(ctx context.Context) iter.Seq2[Room, error] {
+	return func(yield func(Room, error) bool) {
+		known, listed := d.knownRooms(), make(map[string]bool)
+		for room, err := range d.roomPages(ctx) {
+			listed[room.RoomID] = true
+			if !yield(room, err) || err != nil {
+				return
+			}
+		}
+		d.noteListed(known, listed)
+	}
+}
+
+func (d *Device) roomPages(ctx context.Context) iter.Seq2[Room, error] {
 	return pages(func(cursor string) ([]Room, string, error) {
 		var page struct {
 			Rooms      []Room `json:"rooms"`
@@ -164,7 +178,8 @@ func (d *Device) RemoveMember(ctx context.Context, room, participant string) err
 	return step("remove the member", d.inRoom(ctx, room, "/members/"+participant, request{method: http.MethodDelete}))
 }
 
-// LeaveRoom ends this device's own membership.
+// LeaveRoom ends this device's own membership, and forgets all that is stored of it, the keys too, but
+// what came and nobody has taken yet: a session of the room hands that over and then says that the device is not in it.
 func (d *Device) LeaveRoom(ctx context.Context, room string) error {
 	found, err := d.Room(ctx, room)
 	if err != nil {
@@ -173,7 +188,10 @@ func (d *Device) LeaveRoom(ctx context.Context, room string) error {
 	if found.ParticipantID == "" { // an admin, who sees rooms it is not in
 		return fmt.Errorf("leave the room: %w", &wire.Error{Code: wire.NotFound, Detail: "this device is not in it"})
 	}
-	return d.RemoveMember(ctx, room, found.ParticipantID)
+	if err := d.RemoveMember(ctx, room, found.ParticipantID); err != nil {
+		return err
+	}
+	return step("forget the room", d.left(room, found.ParticipantID))
 }
 
 // ArchiveRoom closes a room for good, as its owner or an admin: nothing is stored in it any

@@ -202,12 +202,24 @@ func (o *sessions) reopen(room string, made *Session) *Session {
 	return s
 }
 
-func (o *sessions) close(s *Session) {
+// of returns the room's session, if there is one.
+func (o *sessions) of(room string) *Session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s.opened--; s.opened == 0 {
+	return o.open[room]
+}
+
+// close reports whether it was the last time.
+func (o *sessions) close(s *Session) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s.opened--; s.opened > 0 {
+		return false
+	}
+	if o.open[s.id] == s {
 		delete(o.open, s.id)
 	}
+	return true
 }
 
 func (d *Device) newSession(ctx context.Context, room string) (*Session, error) {
@@ -222,6 +234,7 @@ func (d *Device) newSession(ctx context.Context, room string) (*Session, error) 
 	if err := s.lookUp(ctx); err != nil && !s.recall(err) {
 		return nil, err
 	}
+	s.login.self = s.self
 	cipher, err := encryption.For(s.scheme)
 	if err != nil {
 		return nil, fmt.Errorf("it has the scheme %s: %w", s.scheme, err)
@@ -249,20 +262,40 @@ func (s *Session) Members() []Participant {
 // Close ends the session, once for each OpenSession. What waits stays saved, and the device stays
 // open. It ends no Listen: that is its context's.
 func (s *Session) Close() error {
-	s.device.sessions.close(s)
-	return nil
+	if !s.device.sessions.close(s) {
+		return nil
+	}
+	left := false
+	_ = s.store.View(func(tx *keystore.Tx) error { // one that is closed has nothing to be forgotten
+		left = wasBefore(tx, s.self)
+		return nil
+	})
+	if !left {
+		return nil
+	}
+	return s.store.Update(func(tx *keystore.Tx) error { return s.device.forgetLeft(tx, s.id) }) // what it saved meanwhile
 }
 
 // login opens the session's connections.
 type login struct {
 	device *Device
 	room   string
+	self   string // participant; set before it is used
 
 	mu   sync.Mutex // guards the following field
 	used Credential // of the last connection
 }
 
 func (l *login) dial(ctx context.Context) (*Conn, error) {
+	err := l.device.store.View(func(tx *keystore.Tx) error {
+		if wasBefore(tx, l.self) {
+			return ErrLeft
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	credential, err := l.device.roomCredential(ctx, l.room)
 	if err != nil {
 		return nil, err
@@ -285,5 +318,5 @@ func (l *login) retryable(err error) bool {
 		defer l.mu.Unlock()
 		return l.used.Token != "" && l.used.ExpiresAt.Sub(l.device.clock.Now()) < expiryMargin
 	}
-	return Retryable(err) && !errors.Is(err, ErrNotAdmitted) && !errors.Is(err, keystore.ErrClosed)
+	return Retryable(err) && !errors.Is(err, ErrNotAdmitted) && !errors.Is(err, ErrLeft) && !errors.Is(err, keystore.ErrClosed)
 }

@@ -197,6 +197,9 @@ func (s *Session) rows(ctx context.Context, batch []row, take func(Item) error) 
 	var n news
 	err := s.store.Update(func(tx *keystore.Tx) error {
 		n = news{}
+		if wasBefore(tx, s.self) {
+			return ErrLeft
+		}
 		room := s.snapshot()
 		for i := range batch {
 			if err := s.row(tx, room, &batch[i].frame, &n); err != nil {
@@ -272,7 +275,7 @@ func (s *Session) row(tx *keystore.Tx, room *encryption.Room, frame *wire.Server
 	case wire.ServerRoomEvent:
 		return s.event(tx, room, frame, n)
 	case wire.ServerBoardUpdate:
-		fresh, err := tx.MarkSeen(s.rowsSeen(), "event/"+frame.EventID)
+		fresh, err := tx.MarkSeen(rowsSeen(s.id), "event/"+frame.EventID)
 		if err != nil || !fresh {
 			return err
 		}
@@ -287,7 +290,7 @@ func (s *Session) event(tx *keystore.Tx, room *encryption.Room, frame *wire.Serv
 	if event == nil || event.RoomID != s.id {
 		return nil
 	}
-	fresh, err := tx.MarkSeen(s.rowsSeen(), "event/"+event.EventID)
+	fresh, err := tx.MarkSeen(rowsSeen(s.id), "event/"+event.EventID)
 	if err != nil || !fresh {
 		return err
 	}
@@ -361,7 +364,7 @@ func seenID(c *signed.Claims) string { return c.From + "/" + c.ID }
 // rowsSeen is where events, and rows that are not authentic, are remembered: apart from
 // messages, whose ids they would push out if a relay sent enough of them. The id is all there
 // is against the repeat of a private message, whose key does not change.
-func (s *Session) rowsSeen() string { return s.id + "/rows" }
+func rowsSeen(room string) string { return room + "/rows" }
 
 // open verifies and decrypts an envelope.
 func (s *Session) open(tx *keystore.Tx, room *encryption.Room, a *arrived, claims *signed.Claims) (*encryption.Opened, error) {
@@ -404,7 +407,7 @@ func (s *Session) fail(tx *keystore.Tx, a *arrived, claims *signed.Claims, cause
 	if !failed(cause) {
 		return cause
 	}
-	room, mark := s.rowsSeen(), "row/"+a.StreamID
+	room, mark := rowsSeen(s.id), "row/"+a.StreamID
 	if errors.Is(cause, encryption.ErrLost) {
 		room, mark = s.id, seenID(claims)
 	}
@@ -472,11 +475,11 @@ func giveUpPending(tx *keystore.Tx, p *share) error {
 
 // retryKey is where it is stored that the envelopes which wait for a key are to be tried again,
 // and behind which of them that goes on.
-func (s *Session) retryKey() string { return s.id + "/retry" }
+func retryKey(room string) string { return room + "/retry" }
 
 // beginRetry has all of them tried again, from the first one.
 func (s *Session) beginRetry(tx *keystore.Tx) error {
-	return tx.Put(keystore.Rooms, s.retryKey(), []byte(pendingPrefix(s.id)))
+	return tx.Put(keystore.Rooms, retryKey(s.id), []byte(pendingPrefix(s.id)))
 }
 
 // retryPending opens the envelopes whose key has come, and fails those whose key will not, where
@@ -495,7 +498,7 @@ func (s *Session) retryPending() error {
 }
 
 func (s *Session) retryPart(tx *keystore.Tx, room *encryption.Room) (more bool, err error) {
-	behind := string(tx.Get(keystore.Rooms, s.retryKey()))
+	behind := string(tx.Get(keystore.Rooms, retryKey(s.id)))
 	if behind == "" {
 		return false, nil
 	}
@@ -514,11 +517,11 @@ func (s *Session) retryPart(tx *keystore.Tx, room *encryption.Room) (more bool, 
 		if err := s.retry(tx, room, key, &kept); err != nil {
 			return false, err
 		}
-		if err := tx.Put(keystore.Rooms, s.retryKey(), []byte(key)); err != nil {
+		if err := tx.Put(keystore.Rooms, retryKey(s.id), []byte(key)); err != nil {
 			return false, err
 		}
 	}
-	return false, tx.Delete(keystore.Rooms, s.retryKey())
+	return false, tx.Delete(keystore.Rooms, retryKey(s.id))
 }
 
 func (s *Session) retry(tx *keystore.Tx, room *encryption.Room, key string, a *arrived) error {
@@ -603,6 +606,9 @@ func (s *Session) drop(key string) error {
 				return err
 			}
 		}
-		return tx.Delete(keystore.Messages, key)
+		if err := tx.Delete(keystore.Messages, key); err != nil || !wasBefore(tx, s.self) {
+			return err
+		}
+		return s.device.forgetLeft(tx, s.id)
 	})
 }

@@ -24,6 +24,9 @@ func roomKey(room string) string { return room + "/room" }
 // lookUp asks the relay who is in the room, pins keys that are new, and stores the answer.
 func (s *Session) lookUp(ctx context.Context) error {
 	found, err := s.device.ownRoom(ctx, s.id)
+	if notThere(err) {
+		return errors.Join(err, s.store.Update(func(tx *keystore.Tx) error { return s.device.noteGone(tx, s.id) }))
+	}
 	if err != nil {
 		return err
 	}
@@ -32,68 +35,49 @@ func (s *Session) lookUp(ctx context.Context) error {
 		return err
 	}
 	return s.store.Update(func(tx *keystore.Tx) error {
+		if wasBefore(tx, found.ParticipantID) {
+			return ErrLeft
+		}
 		if newest, err := s.take(tx, &found); err != nil || !newest {
 			return err
 		}
 		if err := s.joinAgain(tx, found.ParticipantID); err != nil {
 			return err
 		}
-		return tx.Put(keystore.Rooms, roomKey(s.id), text)
+		return errors.Join(tx.Put(keystore.Rooms, roomKey(s.id), text), tx.Delete(keystore.Rooms, goneKey(s.id)))
 	})
 }
 
-// joinAgain fails what waits of a participant that this device was in the room before: it left,
-// and is another one now, with an inbox of its own.
+// joinAgain leaves the room as the participant that this device was before: it is another one now, with
+// an inbox of its own. Where the room is new, it makes place for it.
 func (s *Session) joinAgain(tx *keystore.Tx, participant string) error {
-	text := tx.Get(keystore.Rooms, roomKey(s.id))
-	if text == nil {
-		return nil
-	}
-	var before Room
-	if err := json.Unmarshal(text, &before); err != nil {
-		return fmt.Errorf("%w: what is known of the room", encryption.ErrState)
-	}
-	if before.ParticipantID == participant {
-		return nil
-	}
-	s.device.credentials.forget(s.id)
-	if err := errors.Join(encryption.Forget(tx, before.ParticipantID), tx.Delete(keystore.Cursors, before.ParticipantID)); err != nil {
+	before, ok, err := storedRoom(tx, s.id)
+	switch {
+	case err != nil:
 		return err
+	case !ok:
+		return s.device.makePlace(tx)
+	case before.ParticipantID == participant:
+		return nil
+	default:
+		return s.device.leave(tx, &before)
 	}
-	all, err := enqueued(tx, s.id)
-	if err != nil {
-		return err
-	}
-	for i := range all {
-		if err := dequeue(tx, s.id, &all[i]); err != nil {
-			return err
-		}
-		if !all[i].content() {
-			continue
-		}
-		cause := fmt.Errorf("%w any more when it was to be sent", ErrNotMember)
-		if err := saveItem(tx, s.id, &savedItem{Failure: newFailure(all[i].ID, before.ParticipantID, "", cause)}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // recall takes what is stored of the room where the relay could not answer.
 func (s *Session) recall(cause error) bool {
-	if !Retryable(cause) || errors.Is(cause, ErrNotMember) {
+	if !Retryable(cause) || errors.Is(cause, ErrNotMember) || errors.Is(cause, ErrLeft) {
 		return false
 	}
-	var found Room
 	err := s.store.Update(func(tx *keystore.Tx) error {
-		text := tx.Get(keystore.Rooms, roomKey(s.id))
-		if text == nil {
-			return cause
-		}
-		if err := json.Unmarshal(text, &found); err != nil {
+		found, ok, err := storedRoom(tx, s.id)
+		if err != nil {
 			return err
 		}
-		_, err := s.take(tx, &found)
+		if !ok {
+			return cause
+		}
+		_, err = s.take(tx, &found)
 		return err
 	})
 	if err != nil {
@@ -123,11 +107,8 @@ func (s *Session) knownVersion(tx *keystore.Tx) int64 {
 	if s.known.RoomID != "" {
 		return s.known.Version
 	}
-	var before Room
-	if text := tx.Get(keystore.Rooms, roomKey(s.id)); text != nil && json.Unmarshal(text, &before) == nil {
-		return before.Version
-	}
-	return 0
+	before, _, _ := storedRoom(tx, s.id)
+	return before.Version
 }
 
 // take makes a room the one that is known, unless a newer one is.
@@ -181,12 +162,19 @@ func (s *Session) remember(members []encryption.Member) {
 }
 
 // members is the room as its encryption sees it, and why the keys of others are not accepted.
-func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[string]error, error) {
+func (s *Session) members(tx *keystore.Tx, found *Room) (room encryption.Room, changed map[string]error, err error) {
+	room = s.device.selfIn(found)
+	room.Members, changed, err = accepted(tx, found)
+	return room, changed, err
+}
+
+// selfIn is a room, and who this device is in it, without the others.
+func (d *Device) selfIn(found *Room) encryption.Room {
 	room := encryption.Room{
 		ID: found.RoomID, Kind: found.Kind, Scheme: found.Scheme, Version: uint64(found.Version),
 		Unwritten: found.Activated != nil && !*found.Activated,
 		Self: encryption.Self{
-			Participant: found.ParticipantID, Identity: s.device.keys.identity, Agreement: s.device.keys.agreement, Keys: s.device.keys.public,
+			Participant: found.ParticipantID, Identity: d.keys.identity, Agreement: d.keys.agreement, Keys: d.keys.public,
 		},
 	}
 	for i := range found.Participants {
@@ -194,10 +182,7 @@ func (s *Session) members(tx *keystore.Tx, found *Room) (encryption.Room, map[st
 			room.Role = string(found.Participants[i].Role)
 		}
 	}
-	var changed map[string]error
-	var err error
-	room.Members, changed, err = accepted(tx, found)
-	return room, changed, err
+	return room
 }
 
 // accepted are the others in a room whose keys are accepted, which pins them. Those whose keys changed

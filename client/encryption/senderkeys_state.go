@@ -26,14 +26,14 @@ func notesStateKey(self string) string { return self + "/notes" }  // notes, in 
 func receivedPrefix(self string) string           { return self + "/from/" }
 func receivedStateKey(self, sender string) string { return receivedPrefix(self) + sender } // senderkey.Receivers of one sender
 
-// Forget deletes what is stored of a participant that this device is not any more.
-func Forget(tx *keystore.Tx, participant string) error {
+// forgetSenderKeys deletes all of a participant.
+func forgetSenderKeys(tx *keystore.Tx, participant string) error {
 	for _, key := range tx.Keys(keystore.SenderKeys, participant+"/") {
 		if err := tx.Delete(keystore.SenderKeys, key); err != nil {
 			return err
 		}
 	}
-	return nil
+	return tx.ForgetGeneration(participant)
 }
 
 type binaryState interface {

@@ -76,6 +76,15 @@ func (tx *Tx) SetGeneration(room string, gen uint64) error {
 	return tx.setKnown(room, gen, true)
 }
 
+// ForgetGeneration forgets what is known of a room that the device has left for good.
+func (tx *Tx) ForgetGeneration(room string) error {
+	if err := tx.mayChange(room); err != nil {
+		return err
+	}
+	tx.changed[ref{generations, room}] = nil
+	return nil
+}
+
 // NoticeRestored compares the highest generation that the relay has allocated to this device
 // in a room (of its own envelopes in history, or the one before a fresh one) with what the
 // store knows. If the relay's is higher, this store is an old copy, or the relay's answer was

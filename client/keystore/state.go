@@ -16,7 +16,7 @@ type Bucket byte
 // Buckets, and how many keys each may have.
 const (
 	Device     Bucket = 1 // the device's own keys and settings; 256
-	Rooms      Bucket = 2 // what is known of rooms; 4,096
+	Rooms      Bucket = 2 // what is known of rooms; 5 for each of MaxRooms
 	Peers      Bucket = 3 // keys and fingerprints of others; 65,536
 	Sessions   Bucket = 4 // pairwise sessions and ratchets; 16,384
 	SenderKeys Bucket = 5 // own and received sender keys; 65,536
@@ -31,7 +31,7 @@ const (
 )
 
 var capacity = [buckets]int{
-	Device: 256, Rooms: 4096, Peers: 65536, Sessions: 16384, SenderKeys: 65536, Prekeys: 4096,
+	Device: 256, Rooms: 5 * MaxRooms, Peers: 65536, Sessions: 16384, SenderKeys: 65536, Prekeys: 4096,
 	Cursors: 16384, Outbox: 4096, Messages: 16384, generations: MaxRooms, internal: 16,
 }
 
@@ -41,7 +41,8 @@ const (
 	MaxValue = 1 << 20 // bytes of a value
 	// MaxBytes bounds keys and values together; they are in memory while a store is open.
 	MaxBytes = 128 << 20
-	// MaxRooms bounds the rooms of which ids and generations are remembered.
+	// MaxRooms is in how many rooms a device can be. Ids are remembered under up to three names for
+	// each: those of messages, of other rows, and of the Board.
 	MaxRooms = 4096
 	// MaxSeen is how many ids are remembered of each room, the newest ones. A relay can give a
 	// message again while it is in the inbox (the newest 500, for 24 hours) or in the room's
@@ -63,7 +64,7 @@ type limits struct {
 	slack int64
 }
 
-var standardLimits = limits{bytes: MaxBytes, rooms: MaxRooms, seen: MaxSeen, seenTotal: MaxSeenTotal, slack: 1 << 20}
+var standardLimits = limits{bytes: MaxBytes, rooms: 3 * MaxRooms, seen: MaxSeen, seenTotal: MaxSeenTotal, slack: 1 << 20}
 
 // ref names a value.
 type ref struct {
