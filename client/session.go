@@ -158,7 +158,8 @@ const (
 )
 
 // OpenSession opens this device's participant in a room. It asks the relay who is in the
-// room; without an answer, what is stored of the room serves. It returns encryption.ErrScheme
+// room; without an answer, what is stored of the room serves, and so where the relay refuses but items
+// wait that were not taken: Poll and Listen hand them over first. It returns encryption.ErrScheme
 // for rooms of schemes none and mls. While a session of the room is open it is the same one,
 // which is closed as often as it was opened.
 func (d *Device) OpenSession(ctx context.Context, room string) (*Session, error) {
