@@ -105,10 +105,10 @@ func (f *feed) handOver(m *Message, ids []wire.StreamID, announce []bool) {
 		return
 	}
 	live := &Live{Room: m.Room, Kind: m.Kind, Payload: bytes.Clone(m.Payload), Received: m.Received}
-	live.Copies = make([]Copy, 0, len(m.To))
-	for i, participant := range m.To {
+	live.Copies = make([]Copy, 0, len(ids))
+	for i, id := range ids {
 		if announce == nil || announce[i] {
-			live.Copies = append(live.Copies, Copy{Participant: participant, ID: ids[i]})
+			live.Copies = append(live.Copies, Copy{Participant: m.To[i], ID: id})
 		}
 	}
 	select {

@@ -323,23 +323,23 @@ func TestPostmasterCannotStartAgain(t *testing.T) {
 // keeps neither the next server from starting nor Close from ending.
 func TestProgramThatOutlivesTheServer(t *testing.T) {
 	t.Parallel()
-	real, _, err := pgd.Programs(t.Context(), "")
+	programs, _, err := pgd.Programs(t.Context(), "")
 	require.NoError(t, err)
 	bin, dir := t.TempDir(), t.TempDir()
 	require.NoError(t, errors.Join(os.Chmod(filepath.Dir(bin), 0o755), os.Chmod(bin, 0o777))) // for whom the server runs as
-	require.NoError(t, os.Symlink(filepath.Join(real, "initdb"), filepath.Join(bin, "initdb")))
+	require.NoError(t, os.Symlink(filepath.Join(programs, "initdb"), filepath.Join(bin, "initdb")))
 	script := fmt.Sprintf(`#!/bin/sh
 if test "$1" = -D; then
 	test -e '%[1]s/leave' && { sleep 600 & echo $! >>'%[1]s/left'; }
 	test -e '%[1]s/refuse' && exit 1
 fi
 exec '%[2]s/postgres' "$@"
-`, bin, real)
+`, bin, programs)
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "postgres"), []byte(script), 0o755))
 	t.Cleanup(func() {
 		left, err := os.ReadFile(filepath.Join(bin, "left"))
 		require.NoError(t, err)
-		for _, pid := range strings.Fields(string(left)) {
+		for pid := range strings.FieldsSeq(string(left)) {
 			n, err := strconv.Atoi(pid)
 			require.NoError(t, err)
 			require.NoError(t, syscall.Kill(n, syscall.SIGKILL))
