@@ -62,7 +62,8 @@ func (c *Conn) page(ctx context.Context, cursor string, limit int, gap func(olde
 }
 
 // follow resumes after cursor() and hands over rows, replayed and live, in batches as they are
-// there, until the connection or ctx ends. Now and then it resumes again, so that what came
+// there, until the connection or ctx ends. Live rows that come during a replay wait for its end,
+// as they are newer than all that it still brings. Now and then it resumes again, so that what came
 // live comes as replay too and the cursor moves. caughtUp is told once, when a replay has
 // nothing more behind it. cursor is asked before each resume, when all rows that were handed
 // over are processed. gap is told once for each cursor, but again with the next follow as long
@@ -109,6 +110,7 @@ type replay struct {
 	passed int           // live rows, of the replay's time and after it
 	cut    bool          // rows beyond the limit were left out
 	held   []row         // rows without a marker
+	later  []row         // live rows, until the replay is complete
 	bytes  int           // of held
 }
 
@@ -228,7 +230,8 @@ func (f *feed) take(frame wire.ServerFrame) error {
 		f.last, f.marked = id, true
 		return f.move(frame)
 	default:
-		return f.pass(frame)
+		f.wait(frame)
+		return nil
 	}
 }
 
@@ -250,6 +253,17 @@ func (f *feed) pass(frame wire.ServerFrame) error {
 	}
 	f.passed++
 	return f.add(row{frame: frame})
+}
+
+// wait keeps a live row until the replay is complete. Beyond a number of them follow resumes
+// again at once, and has the others as replay.
+func (f *feed) wait(frame wire.ServerFrame) {
+	if !f.live {
+		return
+	}
+	if f.passed++; f.passed < settleRows {
+		f.later = append(f.later, row{frame: frame})
+	}
 }
 
 // hold keeps a row that may be one of the replay or live; resume_complete tells.
@@ -296,11 +310,16 @@ func (f *feed) complete(frame wire.ServerFrame) (more bool, err error) {
 	if err := f.release(frame.Replayed); err != nil {
 		return false, err
 	}
-	if err := f.flush(); err != nil {
-		return false, err
-	}
 	// A relay that has more without having sent anything would be asked for ever.
-	return (frame.More || f.cut) && f.moved > 0, nil
+	more = (frame.More || f.cut) && f.moved > 0
+	if !more { // else they come as replay, behind those that they follow
+		for _, r := range f.later {
+			if err := f.add(r); err != nil {
+				return false, err
+			}
+		}
+	}
+	return more, f.flush()
 }
 
 // release hands over the rows without a marker (RELAY, "A client meeting an older relay"). They

@@ -88,7 +88,7 @@ func TestALiveRowMovesNoCursorOfASession(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- bob.Listen(ctx, bob.take) }()
-	require.Eventually(t, func() bool { return len(bob.hints()) == 51 }, sessionPatience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(bob.hints()) == 50 }, sessionPatience, time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 	handled := bob.hints()
