@@ -543,7 +543,7 @@ func TestWhatElseIsPrinted(t *testing.T) {
 	requirePrintable(t, out.String())
 	for _, want := range []string{
 		"-- old phone (participant 00000003) is not in the room any more\n",
-		"-- Nothing is stored in the room any more.\n",
+		"-- the room is archived: nothing can be sent to it any more\n",
 		`-- room.event "dance\x1b[2J" room version 7`,
 		"-- board: card c has revision 3\n",
 		"-- messages are missing here",

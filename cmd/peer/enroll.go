@@ -211,7 +211,7 @@ func activate(ctx context.Context, d *client.Device, wait time.Duration) error {
 		defer cancel()
 		err := d.AwaitApproval(waiting)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return fmt.Errorf("device %s was not approved within %s; peer activate --wait goes on waiting", d.ID(), wait)
+			return told{fmt.Sprintf("device %s was not approved within %s; peer activate --wait goes on waiting", d.ID(), wait), errLate}
 		}
 		if err != nil {
 			return err
@@ -219,7 +219,7 @@ func activate(ctx context.Context, d *client.Device, wait time.Duration) error {
 	}
 	_, err := d.PublishKeys(ctx)
 	if errors.Is(err, client.ErrNotAdmitted) && d.LastState() == client.DevicePending {
-		return fmt.Errorf("device %s is not approved yet: an admin compares its fingerprint, %s, and approves it", d.ID(), d.Fingerprint())
+		return told{fmt.Sprintf("device %s is not approved yet: an admin compares its fingerprint, %s, and approves it", d.ID(), d.Fingerprint()), client.ErrNotAdmitted}
 	}
 	return err
 }

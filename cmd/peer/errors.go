@@ -18,6 +18,18 @@ type failureLine struct {
 	Detail string `json:"detail"` // for people
 }
 
+// told is an error as people read it; to programs it is the one that it is made of.
+type told struct {
+	text string
+	error
+}
+
+func (t told) Error() string { return t.text }
+func (t told) Unwrap() error { return t.error }
+
+// errStopped is Ctrl-C while an input was waited for.
+var errStopped = told{"interrupted", context.Canceled}
+
 // errorCodes are the codes of errors that are not the relay's refusals. The first one that
 // fits counts.
 var errorCodes = []struct {

@@ -157,7 +157,11 @@ func (h home) explain(err error) error {
 		return usageError{err.Error()}
 	}
 	if errors.Is(err, client.ErrReading) {
-		return fmt.Errorf("another command of this device, such as peer listen, reads this room: %w", err)
+		return told{strings.ReplaceAll(err.Error(), client.ErrReading.Error(), "another command of this device, such as peer listen, reads the room already"), err}
+	}
+	if errors.Is(err, client.ErrNotAdmitted) && errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
+		doing, _, _ := strings.Cut(err.Error(), client.ErrNotAdmitted.Error())
+		return told{doing + client.ErrNotAdmitted.Error() + " (peer status says more)", err} // and not how a device signs in
 	}
 	if closed, ok := errors.AsType[*client.CloseError](err); ok && closed.Code == wire.CloseAuth {
 		return fmt.Errorf("%w: this device is not in the room any more, or was suspended or revoked (peer rooms and peer status say which)", err)

@@ -100,6 +100,7 @@ func (c console) notef(format string, values ...any) {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGPIPE) // where nobody takes what is printed, that is an error: other commands may run in this one
 	code := run(ctx, os.Args[1:], console{in: os.Stdin, out: os.Stdout, err: os.Stderr, program: os.Args[0], look: looks()})
 	stop()
 	os.Exit(code)
@@ -127,8 +128,13 @@ func run(ctx context.Context, args []string, con console) int {
 		return unparsed(err, args, con)
 	}
 	con.json = printsJSON(parsed)
-	code := execute(ctx, parsed, args, con)
-	if code == exitUsage && !con.json {
+	var code int
+	if flag := givenTwice(parsed); flag != "" {
+		code = exitCode(usageError{"--" + flag + " is given twice, and takes one value"}, con)
+	} else {
+		code = execute(ctx, parsed, args, con)
+	}
+	if code == exitUsage && !con.json && con.guest == nil { // else the one that called says so
 		con.notef("see peer %s--help", commandOf(parsed))
 	}
 	return code
@@ -200,6 +206,22 @@ func commandOf(parsed *kong.Context) string {
 		path = node.Name + " " + path
 	}
 	return path
+}
+
+// givenTwice names a flag that says what is sent, or to whom, where it has two values: the last one
+// would count, and the first of two files were not sent, in silence.
+func givenTwice(parsed *kong.Context) string {
+	seen := make(map[*kong.Flag]bool)
+	for _, part := range parsed.Path {
+		switch flag := part.Flag; {
+		case flag == nil || flag.Name != "file" && flag.Name != "to":
+		case seen[flag]:
+			return flag.Name
+		default:
+			seen[flag] = true
+		}
+	}
+	return ""
 }
 
 // usageError is wrong use that the flags' types could not catch.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,6 +49,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		{[]string{"room", "remove", h.room, device}, "in this room it is participant " + h.ids["robot"]},
 		{[]string{"send", "--room", h.room, "--to", device, "hello"}, "in this room it is participant " + h.ids["robot"]},
 		{[]string{"send", "--room", h.room, "--to", h.ids["alice"], "hello"}, "that is this device itself"},
+		{[]string{"send", "--room", h.room, "--file", "one", "--file", "two"}, "--file is given twice"},
 	} {
 		got := h.types(t, "alice", "", mistake.args...)
 		require.Equal(t, exitUsage, got.code, "%v: %s", mistake.args, got.err)
@@ -75,4 +78,36 @@ func TestMistakesAreNamed(t *testing.T) {
 	h.ok(t, "alice", "", "room", "add", h.room, device, "--role", "viewer")
 	viewer := h.types(t, "robot", "", "send", "--room", h.room, "hello", "--json")
 	require.Equal(t, "read_only", errorLine(t, viewer).Error)
+}
+
+// Events are about nobody, too: the labels of those who write are shown behind them.
+func TestLabelsAreShownAfterAnEventAboutNobody(t *testing.T) {
+	t.Parallel()
+	h := newTalk(t, "robot")
+	h.types(t, "alice", "", "poll", "--room", h.room)
+	h.ok(t, "alice", "", "room", "reset", h.room)
+	h.ok(t, "robot", "", "send", "--room", h.room, "good morning")
+	got := h.types(t, "alice", "", "poll", "--room", h.room)
+	require.Equal(t, exitOK, got.code, got.err)
+	require.Regexp(t, `(?s)-- all encryption of the room begins anew\n.*robot \(agent \w{8}\)  good morning`, got.out)
+}
+
+// A listen that nobody takes the output of fails as any other command does, and what it could not
+// print comes again.
+func TestListenWhoseOutputIsClosed(t *testing.T) {
+	t.Parallel()
+	h := newTalk(t, "robot")
+	out, listens, err := os.Pipe()
+	require.NoError(t, err)
+	listen := h.program(t, "robot", h.folder, "listen", "--room", h.room, "--json")
+	var said bytes.Buffer
+	listen.Stdout, listen.Stderr = listens, &said
+	require.NoError(t, listen.Start())
+	require.NoError(t, listens.Close())
+	require.NoError(t, out.Close())
+	h.ok(t, "alice", "", "send", "--room", h.room, "good morning")
+	require.Error(t, listen.Wait())
+	require.Equal(t, exitFailed, listen.ProcessState.ExitCode(), listen.ProcessState.String())
+	require.Contains(t, said.String(), "broken pipe")
+	require.Contains(t, h.types(t, "robot", "", "poll", "--room", h.room).out, "good morning")
 }

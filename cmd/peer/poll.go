@@ -97,7 +97,7 @@ func (c *pollCommand) everyRoom(ctx context.Context, r *running, p *printer) (mo
 		case first == nil:
 			first = fmt.Errorf("room %s: %w", found[i].RoomID, err)
 		default:
-			p.con.notef("room %s: %v", found[i].RoomID, err)
+			p.con.notef("%v", c.explain(fmt.Errorf("room %s: %w", found[i].RoomID, err)))
 		}
 	}
 	return more, first

@@ -213,6 +213,12 @@ func (p *printer) tellEvent(ctx context.Context, e *wire.RoomEvent) string {
 		return who + " is in the room now, as " + e.Role
 	case wire.MemberRemoved:
 		return who + " is not in the room any more"
+	case wire.DeviceLinked:
+		return who + " asked that the encryption of this room begins anew; the owner writes first"
+	case wire.RoomReset:
+		return "all encryption of the room begins anew"
+	case wire.ArchivedRoom:
+		return "the room is archived: nothing can be sent to it any more"
 	default:
 	}
 	for _, known := range wire.RoomEvents() {
@@ -346,14 +352,14 @@ func (n *names) of(ctx context.Context, role, participant, device string) string
 
 func (n *names) label(ctx context.Context, device string) string {
 	label, known := n.labels[device]
-	if known || n.silent {
+	if known || n.silent || device == "" { // an event may be about nobody
 		return label
 	}
 	ctx, cancel := context.WithTimeout(ctx, labelTimeout)
 	defer cancel()
 	info, err := n.device.DeviceInfo(ctx, device)
 	if err != nil {
-		n.silent = !errors.Is(err, &wire.Error{Code: wire.NotFound})
+		n.silent = errors.Is(err, &wire.Error{Code: wire.Forbidden})
 		return ""
 	}
 	n.labels[device] = info.Label

@@ -26,7 +26,7 @@ func secret(con console, file, what string) (string, error) {
 	if in == con.in && interactive(in) {
 		con.notef("paste the %s and press Enter", what)
 	}
-	line, err := firstLine(in, maxCredential)
+	line, err := unlessStopped(func() ([]byte, error) { return firstLine(in, maxCredential) })
 	if err != nil {
 		return "", fmt.Errorf("read the %s: %w", what, err)
 	}
@@ -99,7 +99,7 @@ func passphraseIn(con console, file string) (keystore.Secret, error) {
 			return keystore.Secret{}, fmt.Errorf("read the passphrase: %w", err)
 		}
 	}
-	line, err := firstLine(in, keystore.MaxPassphrase+len("x\r"))
+	line, err := unlessStopped(func() ([]byte, error) { return firstLine(in, keystore.MaxPassphrase+len("x\r")) })
 	if err != nil {
 		return keystore.Secret{}, fmt.Errorf("read the passphrase: %w", err)
 	}
@@ -169,28 +169,38 @@ func ask(con console, terminal *os.File, prompt string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask for the passphrase: %w", err)
 	}
+	fmt.Fprint(con.err, prompt)
+	defer fmt.Fprintln(con.err)
+	text, err := unlessStopped(func() ([]byte, error) { return term.ReadPassword(fd) })
+	if errors.Is(err, errStopped) {
+		_ = term.Restore(fd, before)
+		return nil, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for the passphrase: %w", err)
+	}
+	return text, nil
+}
+
+// unlessStopped reads until Ctrl-C, which ends no read by itself. What reads then ends with the
+// program.
+func unlessStopped(read func() ([]byte, error)) ([]byte, error) {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(stop)
-	fmt.Fprint(con.err, prompt)
-	defer fmt.Fprintln(con.err)
 	type answer struct {
 		text []byte
 		err  error
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		text, err := term.ReadPassword(fd)
+		text, err := read()
 		answered <- answer{text, err}
 	}()
 	select {
 	case got := <-answered:
-		if got.err != nil {
-			return nil, fmt.Errorf("ask for the passphrase: %w", got.err)
-		}
-		return got.text, nil
-	case <-stop: // the reader above ends with the program
-		_ = term.Restore(fd, before)
-		return nil, errors.New("interrupted")
+		return got.text, got.err
+	case <-stop:
+		return nil, errStopped
 	}
 }

@@ -137,9 +137,12 @@ func readInput(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
 	}()
 	select {
 	case r := <-done:
+		if r.err != nil && ctx.Err() != nil {
+			return nil, errStopped
+		}
 		return r.data, r.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, errStopped
 	}
 }
 

@@ -175,3 +175,27 @@ func TestAnInterruptedPromptLeavesTheTerminalAsItWas(t *testing.T) {
 	_, err := tty.keyboard.WriteString("\n") // for the reader that the end of a program would end
 	require.NoError(t, err)
 }
+
+// Nothing but what is typed ends a read of a terminal: Ctrl-C has to end the command.
+func TestCtrlCEndsTheQuestionForAnInvite(t *testing.T) {
+	t.Parallel()
+	tty := newTeletype(t)
+	folder := t.TempDir()
+	enroll := household{folder: folder}.program(t, "nobody", folder, "enroll", "--json")
+	enroll.Stdin, enroll.Stderr = tty.line, tty.line
+	require.NoError(t, enroll.Start())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = enroll.Wait() }()
+	tty.await("paste the invite's token and press Enter\r\n")
+	require.Eventually(t, func() bool {
+		_ = enroll.Process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}, 20*time.Second, 10*time.Millisecond)
+	require.Equal(t, exitFailed, enroll.ProcessState.ExitCode())
+	tty.await(`{"error":"interrupted","detail":"read the invite's token: interrupted"}` + "\r\n")
+}
