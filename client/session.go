@@ -142,6 +142,7 @@ type Session struct {
 	changed  map[string]error             // members whose keys are not accepted, by participant
 	former   map[string]encryption.Member // who is not in the room any more
 	stale    bool                         // known is to be looked up again
+	looked   time.Time                    // when known was taken
 	prepared bool                         // Prepare was called since the store was opened
 	paused   time.Time                    // an MLS removal is pending until then
 	refill   bool                         // prekeys are to be published

@@ -41,7 +41,7 @@ func (s *Session) Poll(ctx context.Context, limit int, take func(Item) error) (m
 		return false, err
 	}
 	err = s.link.with(ctx, func(conn *Conn) error {
-		more, err = conn.page(ctx, cursor, limit, s.gap, func(batch []row) error { return s.rows(ctx, batch, take) })
+		more, err = conn.page(ctx, cursor, limit, s.gaps(ctx), func(batch []row) error { return s.rows(ctx, batch, take) })
 		return err
 	})
 	if err == nil {
@@ -111,7 +111,7 @@ func (s *Session) follow(ctx context.Context, conn *Conn, options ListenOptions,
 			}
 			return at
 		}
-		return conn.follow(ctx, cursor, s.gap, caughtUp, func(batch []row) error { return s.rows(ctx, batch, take) })
+		return conn.follow(ctx, cursor, s.gaps(ctx), caughtUp, func(batch []row) error { return s.rows(ctx, batch, take) })
 	})
 	group.Go(func() error {
 		select {
@@ -174,11 +174,17 @@ func (s *Session) cursor() (at string, err error) {
 	return at, err
 }
 
-// gap saves that rows were dropped before this device came to read them.
-func (s *Session) gap(oldest string) error {
-	return s.store.Update(func(tx *keystore.Tx) error {
-		return saveItem(tx, s.id, &savedItem{Gap: &Gap{Oldest: oldest}})
-	})
+// gaps saves that rows were dropped before this device came to read them. What the events among them
+// said is looked up.
+func (s *Session) gaps(ctx context.Context) func(oldest string) error {
+	return func(oldest string) error {
+		if err := s.lookUp(ctx); err != nil {
+			return err
+		}
+		return s.store.Update(func(tx *keystore.Tx) error {
+			return errors.Join(s.cipher.Missed(tx, s.snapshot()), saveItem(tx, s.id, &savedItem{Gap: &Gap{Oldest: oldest}}))
+		})
+	}
 }
 
 // rows processes rows together, saves what they brought and the cursor in one step, and hands

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -129,6 +130,7 @@ func (s *Session) take(tx *keystore.Tx, found *Room) (newest bool, err error) {
 	}
 	s.remember(sealable.Members)
 	s.known, s.sealable, s.changed, s.stale = *found, sealable, changed, false
+	s.looked = s.clock.Now()
 	return true, nil
 }
 
@@ -257,17 +259,28 @@ func (s *Session) outdate() {
 	s.stale = true
 }
 
+// lookAgain is how old what is known of a direct room may be where its owner sends and nobody reads:
+// that it was begun anew comes as an event, which only who reads hears of.
+const lookAgain = time.Minute
+
 // current returns the room, which is looked up where it changed.
 func (s *Session) current(ctx context.Context) (*encryption.Room, error) {
 	s.mu.Lock()
 	stale := s.stale
+	unheard := s.scheme == encryption.DoubleRatchet && s.sealable.Role != string(RoleAgent) &&
+		len(s.reading) > 0 && s.clock.Since(s.looked) >= lookAgain
 	s.mu.Unlock()
-	if stale {
-		if err := s.lookUp(ctx); err != nil {
-			return nil, err
-		}
+	if !stale && !unheard {
+		return s.snapshot(), nil
 	}
-	return s.snapshot(), nil
+	if err := s.lookUp(ctx); err != nil && (stale || !Retryable(err)) {
+		return nil, err
+	}
+	room := s.snapshot()
+	if !unheard {
+		return room, nil
+	}
+	return room, s.store.Update(func(tx *keystore.Tx) error { return s.cipher.Missed(tx, room) })
 }
 
 // snapshot is the room as it is known.

@@ -223,6 +223,26 @@ func (doubleRatchet) Event(tx *keystore.Tx, room *Room, event *wire.RoomEvent) e
 	return c.endBefore(tx, uint64(max(0, event.Version)))
 }
 
+// Missed ends the owner's sessions where it has to write first, as the event of a reset would have. Where
+// the owner has written since, the sessions here are not those that it wrote with, and a reset is
+// wanted: the other side could open nothing of this device for ever, and says so to nobody. The
+// version of the room shows it: above since there is only that of the owner's first message.
+func (doubleRatchet) Missed(tx *keystore.Tx, room *Room) error {
+	c, err := presentConversation(tx, room)
+	if err != nil || c == nil || !c.sessions.Activated() {
+		return err
+	}
+	switch {
+	case room.Unwritten && c.owner:
+		return c.endBefore(tx, room.Version)
+	case room.Unwritten, room.Version <= c.since+1: // what the owner writes next begins a session here, if it has to
+		return nil
+	default:
+		c.repair.Lost()
+		return c.save(tx)
+	}
+}
+
 // presentConversation is the one with who is in the room now, else the stored one; nil where
 // there is neither.
 func presentConversation(tx *keystore.Tx, room *Room) (*conversation, error) {

@@ -168,6 +168,9 @@ type Encryption interface {
 	Open(tx *keystore.Tx, room *Room, from *Member, raw []byte, now time.Time) (*Opened, error)
 	// Event takes a room event, which may come late and more than once.
 	Event(tx *keystore.Tx, room *Room, event *wire.RoomEvent) error
+	// Missed takes a room that was just looked up, where events of it may not have come: rows were
+	// dropped from the inbox, or nobody reads it.
+	Missed(tx *keystore.Tx, room *Room) error
 	// Refused takes the relay's refusal of an envelope. It reports whether the same draft may
 	// be sealed anew, once, after Prepare.
 	Refused(tx *keystore.Tx, room *Room, sealed *Sealed, code wire.Code) (again bool, err error)
