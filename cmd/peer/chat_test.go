@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -419,6 +420,7 @@ func TestEveryCodeOfTheRelayIsToldAsItIs(t *testing.T) {
 	require.Equal(t, "not_admitted", errorCode(&client.CloseError{Code: wire.CloseAuth}))
 	require.Equal(t, "closed", errorCode(&client.CloseError{Code: wire.ClosePolicy}))
 	require.Equal(t, "not_a_relay", errorCode(&client.UpgradeError{StatusCode: 404}))
+	require.Equal(t, "unreachable", errorCode(&client.APIError{Status: http.StatusServiceUnavailable, Code: wire.Unavailable}))
 	require.Equal(t, "interrupted", errorCode(context.Canceled))
 	require.Equal(t, "failed", errorCode(io.ErrUnexpectedEOF))
 }

@@ -74,7 +74,7 @@ const notAuthentic = "not_authentic"
 
 // errorCode names an error for programs: "usage", one of errorCodes, the relay's own code
 // (wire.Codes), "closed" for a connection that the relay ended, "not_a_relay" for an answer
-// that is none of a relay's, "unreachable" where none came, and "failed" for anything else.
+// that is none of a relay's, "unreachable" where none came or the relay can do nothing now, and "failed" for anything else.
 func errorCode(err error) string {
 	if _, wrong := errors.AsType[usageError](err); wrong && !errors.Is(err, client.ErrPassphrase) {
 		return "usage"
@@ -86,6 +86,9 @@ func errorCode(err error) string {
 	}
 	if client.NotAuthentic(err) {
 		return notAuthentic
+	}
+	if answer, ok := errors.AsType[*client.APIError](err); ok && answer.Code == wire.Unavailable {
+		return "unreachable" // no envelope was refused, so none is kept
 	}
 	if refused, ok := errors.AsType[*wire.Error](err); ok && refused.Code != "" {
 		return string(refused.Code)

@@ -111,3 +111,18 @@ func TestListenWhoseOutputIsClosed(t *testing.T) {
 	require.Contains(t, said.String(), "broken pipe")
 	require.Contains(t, h.types(t, "robot", "", "poll", "--room", h.room).out, "good morning")
 }
+
+// What the relay could not even be asked for is not kept, so an agent may send it again: after
+// unavailable it must not.
+func TestWhatIsNotKeptIsNotCalledUnavailable(t *testing.T) {
+	t.Parallel()
+	h := newTalk(t, "robot")
+	h.relay.Freeze(t, true)
+	got := h.types(t, "alice", "", "send", "--room", h.room, "frozen", "--json")
+	require.Equal(t, "unreachable", errorLine(t, got).Error)
+	h.relay.Freeze(t, false)
+	h.ok(t, "alice", "", "send", "--room", h.room, "thawed")
+	read := h.types(t, "robot", "", "poll", "--room", h.room).out
+	require.Contains(t, read, "thawed")
+	require.NotContains(t, read, "frozen")
+}

@@ -26,7 +26,7 @@ type noticeSendCommand struct {
 // Help is kong's long text of the command.
 func (*noticeSendCommand) Help() string {
 	return `An alert of an agent to everybody in the room, which is good for some time. It comes to the others as a message of kind notice. One
-that got no answer must not be sent again.
+that got no answer is not kept: look with peer notice list whether it was stored before it is sent again.
 
 send may be left out: peer notice "the build is broken".
 

@@ -71,7 +71,10 @@ func (c *sendCommand) Run(ctx context.Context, con console) error {
 func (c roomCommand) send(ctx context.Context, con console, s *client.Session, draft client.Draft) error {
 	sent, err := s.Send(ctx, draft)
 	if err != nil {
-		if errors.Is(err, client.ErrNoVerdict) && !c.JSON {
+		switch waits := errors.Is(err, client.ErrNoVerdict) && !c.JSON; {
+		case waits && !draft.Expires.IsZero():
+			con.notef("the notice is not kept, and may have been stored: look with peer notice list before you send it again")
+		case waits:
 			con.notef("the message is kept, and goes out with the next peer command in this room: do not send it again")
 		}
 		switch {
