@@ -16,10 +16,10 @@ import (
 )
 
 var (
-	// ErrLeft says that the relay names a participant that this device was before it left the room.
-	// Ids of what it was sent are forgotten, so nothing of it is read: it could be shown again. Who is
-	// added to the room again is another participant.
-	ErrLeft = errors.New("this device left the room, and is not this participant any more")
+	// ErrLeft is an ErrNotMember: the relay names a participant that this device was before it left the
+	// room. Ids of what it was sent are forgotten, so nothing of it is read: it could be shown again. Who
+	// is added to the room again is another participant.
+	ErrLeft = fmt.Errorf("%w: this device left it, and is not this participant any more", ErrNotMember)
 	// ErrTooManyRooms says that this device is in as many rooms as its key store has place for
 	// (keystore.MaxRooms). It has to leave some; archived ones count.
 	ErrTooManyRooms = fmt.Errorf("this device is in %d rooms, and has to leave some: %w", keystore.MaxRooms, keystore.ErrFull)

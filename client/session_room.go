@@ -68,7 +68,7 @@ func (s *Session) joinAgain(tx *keystore.Tx, participant string) error {
 // recall takes what is stored of the room where the relay could not answer; and where it refuses,
 // but something is in hand: that is handed over first, and what follows says why there is no more.
 func (s *Session) recall(cause error) bool {
-	unanswered := Retryable(cause) && !errors.Is(cause, ErrNotMember) && !errors.Is(cause, ErrLeft)
+	unanswered := Retryable(cause) && !errors.Is(cause, ErrNotMember)
 	err := s.store.Update(func(tx *keystore.Tx) error {
 		found, ok, err := storedRoom(tx, s.id)
 		if err != nil {
