@@ -302,6 +302,9 @@ func (l *login) dial(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if credential.ParticipantID != l.self { // it was removed and added again, and has another inbox
+		return nil, ErrLeft
+	}
 	l.mu.Lock()
 	l.used = credential
 	l.mu.Unlock()
