@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"context"
 	"sync"
 	"testing"
 
@@ -36,7 +37,10 @@ func TestARepeatedPrivateMessageIsShownOnce(t *testing.T) {
 	})
 	_, err := o.alice.Send(t.Context(), client.Draft{Text: "between us", To: bob.Participant()})
 	require.NoError(t, err)
-	bob.listen(t)
+	listening, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- bob.Listen(listening, bob.take) }()
 	bob.await(t, "between us")
 	say(t, o.alice, "and on")
 	bob.await(t, "between us", "and on")
@@ -47,6 +51,8 @@ func TestARepeatedPrivateMessageIsShownOnce(t *testing.T) {
 	require.GreaterOrEqual(t, times, 3)
 	mu.Unlock()
 
+	stop()
+	require.NoError(t, <-ended) // before its key store is closed
 	later := o.again(t)
 	require.NoError(t, later.Import(t.Context(), envelope, later.take))
 	later.poll(t)
