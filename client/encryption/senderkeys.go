@@ -72,7 +72,7 @@ func (s *senderKeys) Prepare(ctx context.Context, relay Relay, store *keystore.S
 		}
 		gen, err := relay.AllocateGeneration(ctx, next.KID, next.published())
 		if err != nil {
-			return fmt.Errorf("allocate a generation: %w", err)
+			return err // which says at what
 		}
 		begun, err := beginGeneration(store, room, next, gen)
 		if err != nil || begun {

@@ -186,7 +186,7 @@ func (s *shownCard) tell(w io.Writer) {
 			fmt.Fprintln(w, margin+clean(line))
 		}
 		for _, option := range s.Content.Options {
-			fmt.Fprintln(w, margin+"( ) "+clean(option))
+			fmt.Fprintln(w, margin+"- "+clean(option))
 		}
 	}
 	fmt.Fprintln(w)

@@ -22,7 +22,7 @@ func TestABoardOfTwo(t *testing.T) {
 	shown := h.says(t, "alice", "", "board", "show", card)
 	requirePrintable(t, shown.out)
 	require.Contains(t, shown.out, "Which day?, a question, open, revision ")
-	require.Contains(t, shown.out, "    ( ) Monday, early\n    ( ) Friday\n")
+	require.Contains(t, shown.out, "    - Monday, early\n    - Friday\n")
 	require.Contains(t, shown.out, "    Friday suits me\n")
 
 	// Nothing is decided over what was not read.

@@ -240,7 +240,7 @@ func (p *printer) gap(g *client.Gap) error {
 	if p.json {
 		return writeJSON(p.con.out, gapLine{Type: "gap", RoomID: p.room, Oldest: g.Oldest})
 	}
-	return p.notice("messages are missing here: the relay dropped them before this device came to read them")
+	return p.notice("messages may be missing here: the relay no longer has all that came before")
 }
 
 // How times are shown, in the reader's time zone.
