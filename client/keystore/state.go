@@ -21,7 +21,7 @@ const (
 	Sessions   Bucket = 4 // pairwise sessions and ratchets; 16,384
 	SenderKeys Bucket = 5 // own and received sender keys; 65,536
 	Prekeys    Bucket = 6 // private halves of prekeys; 4,096
-	Cursors    Bucket = 7 // how far inboxes and boards have been read; 16,384
+	Cursors    Bucket = 7 // how far inboxes and boards have been read, and who the device was in rooms that it left; 16,384
 	Outbox     Bucket = 8 // what is being sent; 4,096
 	Messages   Bucket = 9 // what was received and not yet taken; 16,384
 
