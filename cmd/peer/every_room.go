@@ -305,7 +305,7 @@ func ofRoom(err error) bool {
 	if errors.Is(err, client.ErrNotAdmitted) {
 		return false
 	}
-	for _, known := range []error{encryption.ErrScheme, client.ErrReading, client.ErrNotMember} {
+	for _, known := range []error{encryption.ErrScheme, client.ErrReading, client.ErrNotMember, client.ErrTooManyRooms} {
 		if errors.Is(err, known) {
 			return true
 		}
