@@ -29,7 +29,7 @@ type attempt struct {
 // refusal is why an envelope was not admitted.
 type refusal struct {
 	code  wire.Code
-	close bool // with 1008, after the nack
+	close wire.CloseCode // after the nack; 0 to leave the connection open
 }
 
 type check struct {
@@ -70,9 +70,9 @@ func checkViewer(_ context.Context, a *attempt) *refusal {
 	case a.session.identity.Role != store.RoleViewer:
 		return nil
 	case a.envelope.Kind == wire.KindNotice:
-		return &refusal{wire.NoticeNotPermitted, true}
+		return &refusal{wire.NoticeNotPermitted, wire.ClosePolicy}
 	}
-	return &refusal{wire.ReadOnly, true}
+	return &refusal{wire.ReadOnly, wire.ClosePolicy}
 }
 
 func checkRate(_ context.Context, a *attempt) *refusal {
@@ -80,7 +80,7 @@ func checkRate(_ context.Context, a *attempt) *refusal {
 	case rateNack:
 		return &refusal{code: wire.RateLimited}
 	case rateClose:
-		return &refusal{wire.RateLimited, true}
+		return &refusal{wire.RateLimited, wire.ClosePolicy}
 	case rateOK:
 	}
 	return nil
@@ -96,7 +96,7 @@ func checkShape(_ context.Context, a *attempt) *refusal {
 func checkSender(_ context.Context, a *attempt) *refusal {
 	from, ok := wire.ParseUUID(a.envelope.From)
 	if !ok || uuid.UUID(from) != a.session.identity.Participant {
-		return &refusal{wire.WrongSender, true}
+		return &refusal{wire.WrongSender, wire.ClosePolicy}
 	}
 	// From here on seq counts, whatever the verdict.
 	a.rises = a.session.raise(a.envelope.Gen, a.envelope.Seq)
@@ -118,8 +118,8 @@ func checkRoster(ctx context.Context, a *attempt) *refusal {
 		return &refusal{code: wire.Unavailable}
 	}
 	if _, current := found.role(a.session.identity.Participant); !current {
-		// Its removal is on the way to this node.
-		return &refusal{wire.NotAMember, true}
+		// Its removal is on the way to this node, and would close the same way.
+		return &refusal{wire.NotAMember, wire.CloseAuth}
 	}
 	a.roster = found
 	return nil
@@ -129,11 +129,11 @@ func checkRecipient(_ context.Context, a *attempt) *refusal {
 	room := a.session.room.id
 	session, ok := wire.ParseUUID(a.envelope.SessionID)
 	if !ok || uuid.UUID(session) != room {
-		return &refusal{wire.NotAMember, true}
+		return &refusal{wire.NotAMember, wire.ClosePolicy}
 	}
 	to, ok := wire.ParseUUID(a.envelope.To)
 	if !ok {
-		return &refusal{wire.NotAMember, true}
+		return &refusal{wire.NotAMember, wire.ClosePolicy}
 	}
 	if uuid.UUID(to) == room {
 		a.to = a.roster.others(a.to[:0], a.session.identity.Participant)
@@ -141,7 +141,7 @@ func checkRecipient(_ context.Context, a *attempt) *refusal {
 	}
 	role, current := a.roster.role(uuid.UUID(to))
 	if !current {
-		return &refusal{wire.NotAMember, true}
+		return &refusal{wire.NotAMember, wire.ClosePolicy}
 	}
 	a.private, a.role = true, role
 	a.to = append(a.to[:0], uuid.UUID(to))
@@ -150,7 +150,7 @@ func checkRecipient(_ context.Context, a *attempt) *refusal {
 
 func checkSeq(_ context.Context, a *attempt) *refusal {
 	if !a.rises {
-		return &refusal{wire.SeqRegression, true}
+		return &refusal{wire.SeqRegression, wire.ClosePolicy}
 	}
 	return nil
 }

@@ -39,8 +39,12 @@ func (s *session) envelope(envelope *wire.Envelope) {
 		return
 	}
 	s.nack(envelope.Kind.String(), envelope.ID, refused.code)
-	if refused.close {
-		s.close(wire.ClosePolicy, string(refused.code))
+	switch refused.close {
+	case 0:
+	case wire.CloseAuth:
+		s.close(refused.close, wire.ReasonAuth)
+	default:
+		s.close(refused.close, string(refused.code))
 	}
 }
 

@@ -54,6 +54,21 @@ func TestNothingWithoutALease(t *testing.T) {
 	require.Empty(t, s.frames)
 }
 
+// FAULTS H06 (d): who was removed and goes on sending before this node is told of it is cut off as
+// it will be then.
+func TestARemovedSenderIsCutOff(t *testing.T) {
+	t.Parallel()
+	o, r := newOneInbox(t)
+	o.say(nil, uuid.New(), uuid.New())
+	s, p := greetedSocket(t, r)
+	p.Message(o.toRoom("after", 1))
+	refused := s.next(t)
+	require.Equal(t, wire.ServerNack, refused.Type)
+	require.Equal(t, wire.NotAMember, refused.Reason)
+	require.Equal(t, wire.CloseAuth, s.ended(t))
+	require.Zero(t, o.appends.Load())
+}
+
 // DESIGN section 6, "Freshness": a change is answered only when every envelope that was
 // admitted before it has its verdict.
 func TestChangesWaitForEnvelopesInFlight(t *testing.T) {

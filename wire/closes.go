@@ -27,7 +27,7 @@ var closes = []CloseInfo{
 	{ClosePolicy, string(ReadOnly), false, "A viewer sent an envelope."},
 	{ClosePolicy, string(NoticeNotPermitted), false, "A viewer sent a notice."},
 	{ClosePolicy, string(WrongSender), false, "An envelope's \"from\" was not this participant."},
-	{ClosePolicy, string(NotAMember), false, "An envelope's \"session_id\" or \"to\" was not in this room, or this participant is no longer."},
+	{ClosePolicy, string(NotAMember), false, "An envelope's \"session_id\" or \"to\" was not in this room."},
 	{ClosePolicy, string(SeqRegression), true, "An envelope's \"seq\" did not rise; on a new connection any \"seq\" may come first."},
 	{ClosePolicy, string(RateLimited), true, "Too many envelopes after a rate_limited nack, or too many other frames."},
 	{ClosePolicy, ReasonQueue, true, "This connection read too slowly; resume brings what was missed."},
@@ -37,5 +37,5 @@ var closes = []CloseInfo{
 	{CloseFrozen, ReasonFrozen, true, "The operator has frozen the network; wait for minutes, not seconds."},
 	{CloseQuota, ReasonQuota, true, "Too many connections of this participant, tenant or server."},
 	{CloseQuota, string(Unavailable), true, "The credential could not be looked up now."},
-	{CloseAuth, ReasonAuth, false, "hello failed or did not come in time, or the credential is no longer valid."},
+	{CloseAuth, ReasonAuth, false, "hello failed or did not come in time, or the credential is no longer valid, or this participant is in the room no more."},
 }

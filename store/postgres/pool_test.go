@@ -35,6 +35,7 @@ func TestTenantEndsWithItsTransaction(t *testing.T) {
 	url := pgtest.URL(t)
 	s, db := pgtest.Open(t, url, conns(1)), newOwner(url)
 	a, b := newResident(t, s, db, 1), newResident(t, s, db, 2)
+	rekeying := newResident(t, s, db, 3) // where somebody is removed: it takes no more messages
 	ctx := t.Context()
 
 	for name, disturb := range map[string]func(t *testing.T){
@@ -51,12 +52,12 @@ func TestTenantEndsWithItsTransaction(t *testing.T) {
 			require.NoError(t, err)
 		},
 		"a trace, stored and refused": func(t *testing.T) {
-			to := companion(t, s, a)
-			_, err := s.AppendTrace(ctx, private(a, to, "t"))
+			to := companion(t, s, rekeying)
+			_, err := s.AppendTrace(ctx, private(rekeying, to, "t"))
 			require.NoError(t, err)
-			_, err = s.RemoveParticipant(ctx, a.tenant, to.Room, to.ID, uuid.Nil)
+			_, err = s.RemoveParticipant(ctx, rekeying.tenant, to.Room, to.ID, uuid.Nil)
 			require.NoError(t, err)
-			_, err = s.AppendTrace(ctx, private(a, to, "refused"))
+			_, err = s.AppendTrace(ctx, private(rekeying, to, "refused"))
 			require.ErrorIs(t, err, store.ErrNotFound)
 		},
 		"pages": func(t *testing.T) {
