@@ -324,6 +324,11 @@ func TestNonsenseFromARelay(t *testing.T) {
 	require.ErrorContains(t, d.SignIn(t.Context()), "not understood")
 }
 
+// overdue is a context that is over, though nobody who waits for it knows yet.
+type overdue struct{ context.Context }
+
+func (overdue) Err() error { return context.DeadlineExceeded }
+
 func TestAwaitApprovalEndsWhenTheDeviceIsLetInAndWithItsContext(t *testing.T) {
 	s := newScripted(t)
 	var attempts atomic.Int32
@@ -356,6 +361,7 @@ func TestAwaitApprovalEndsWhenTheDeviceIsLetInAndWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, d.AwaitApproval(ctx), context.DeadlineExceeded)
+	require.ErrorIs(t, d.AwaitApproval(overdue{t.Context()}), context.DeadlineExceeded, "also right after a refusal")
 
 	s.on("POST /v1/auth/token", func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, wire.Forbidden)

@@ -56,8 +56,11 @@ const approvalPause = 2 * time.Second
 func (d *Device) AwaitApproval(ctx context.Context) error {
 	for {
 		err := d.SignIn(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
+		if err == nil {
+			return nil
+		}
+		if ended := ctx.Err(); ended != nil { // whatever the last attempt says
+			return fmt.Errorf("await approval: %w", ended)
 		}
 		if !errors.Is(err, ErrNotAdmitted) && !Retryable(err) {
 			return err
