@@ -271,22 +271,16 @@ func TestClose(t *testing.T) {
 func TestPostmasterDies(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := start(t, pgd.Config{Dir: dir})
+	var log logBuffer
+	s := start(t, pgd.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	exec1(t, connect(t, s.URL()), "CREATE TABLE kept AS SELECT 42 AS v")
-	for range 2 {
+	for n := range 2 {
 		first := query[time.Time](t, connect(t, s.URL()), "SELECT pg_postmaster_start_time()")
 		require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
-		require.Eventually(t, func() bool {
-			conn, err := pgx.Connect(t.Context(), s.URL())
-			if err != nil {
-				return false
-			}
-			defer conn.Close(t.Context())
-			var v int
-			var again time.Time // the first one's until it has ended
-			err = conn.QueryRow(t.Context(), "SELECT v, pg_postmaster_start_time() FROM kept").Scan(&v, &again)
-			return err == nil && v == 42 && !again.Equal(first)
-		}, time.Minute, 20*time.Millisecond)
+		log.awaitStartedAgain(t, n+1)
+		conn := connect(t, s.URL())
+		require.Equal(t, 42, query[int](t, conn, "SELECT v FROM kept"))
+		require.True(t, query[time.Time](t, conn, "SELECT pg_postmaster_start_time()").After(first))
 	}
 	require.NoError(t, closeServer(s))
 	requireNoProcesses(t, dir)
@@ -307,10 +301,8 @@ func TestPostmasterCannotStartAgain(t *testing.T) {
 	require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
 	require.Eventually(t, failed, time.Minute, 10*time.Millisecond)
 	require.NoError(t, os.Rename(away, version))
-	require.Eventually(t, func() bool {
-		conn, err := pgx.Connect(t.Context(), s.URL())
-		return err == nil && conn.Close(t.Context()) == nil
-	}, time.Minute, 20*time.Millisecond)
+	log.awaitStartedAgain(t, 1)
+	connect(t, s.URL())
 
 	require.NoError(t, os.Rename(version, away))
 	require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
@@ -356,12 +348,17 @@ exec '%[2]s/postgres' "$@"
 		return strings.Contains(log.String(), "could not be started again") && strings.Contains(log.String(), "ended while it started")
 	}, time.Minute, 20*time.Millisecond)
 	require.NoError(t, errors.Join(os.Remove(leave), os.Remove(refuse)))
-	require.Eventually(t, func() bool {
-		conn, err := pgx.Connect(t.Context(), s.URL())
-		return err == nil && conn.Close(t.Context()) == nil
-	}, time.Minute, 20*time.Millisecond)
+	log.awaitStartedAgain(t, 1)
+	connect(t, s.URL())
 	require.NoError(t, closeServer(s))
 	requireNoProcesses(t, dir)
+}
+
+// awaitStartedAgain waits until the Server knows that its postmaster was started again so often: that one
+// answers a moment before.
+func (b *logBuffer) awaitStartedAgain(t *testing.T, times int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Count(b.String(), `msg="started again"`) == times }, time.Minute, 20*time.Millisecond)
 }
 
 func postmasterPID(t *testing.T, dir string) int {
