@@ -36,17 +36,24 @@ func (o *offline) loseRows() {
 	})
 }
 
-// An agent whose inbox lost the news that the conversation began anew, and what the owner wrote first, finds
-// out by the room's version: it would go on sealing what the owner cannot open, for ever.
-func TestAnAgentThatMissedAResetBeginsAnew(t *testing.T) {
-	t.Parallel()
-	o := newOffline(t)
+// newOfflinePair are an owner and its agent in a direct room, who have written a message each.
+func newOfflinePair(t *testing.T) (o *offline, alice, bob *talker) {
+	t.Helper()
+	o = newOffline(t)
 	o.room = o.talk.room(t, client.NewRoom{Kind: "direct"}, o.robot)
-	alice, bob := open(t, o.admin, o.room), open(t, o.robot, o.room)
+	alice, bob = open(t, o.admin, o.room), open(t, o.robot, o.room)
 	say(t, alice, "one")
 	bob.pollFor(t, 1)
 	say(t, bob, "two")
 	alice.pollFor(t, 1)
+	return o, alice, bob
+}
+
+// An agent whose inbox lost the news that the conversation began anew, and what the owner wrote first, finds
+// out by the room's version: it would go on sealing what the owner cannot open, for ever.
+func TestAnAgentThatMissedAResetBeginsAnew(t *testing.T) {
+	t.Parallel()
+	o, alice, _ := newOfflinePair(t)
 	require.NoError(t, o.robot.Close())
 
 	_, err := o.admin.ResetRoom(t.Context(), o.room)
@@ -54,7 +61,7 @@ func TestAnAgentThatMissedAResetBeginsAnew(t *testing.T) {
 	alice.pollForReset(t, 1)
 	say(t, alice, "nobody reads this")
 	o.loseRows()
-	bob = o.again(t)
+	bob := o.again(t)
 	bob.poll(t)
 	require.Len(t, bob.items, 1)
 	require.NotNil(t, bob.items[0].Gap)
@@ -76,13 +83,7 @@ func TestAnAgentThatMissedAResetBeginsAnew(t *testing.T) {
 // Where nothing of that was among what was lost, nothing begins anew.
 func TestAGapIsNoReasonForAReset(t *testing.T) {
 	t.Parallel()
-	o := newOffline(t)
-	o.room = o.talk.room(t, client.NewRoom{Kind: "direct"}, o.robot)
-	alice, bob := open(t, o.admin, o.room), open(t, o.robot, o.room)
-	say(t, alice, "one")
-	bob.pollFor(t, 1)
-	say(t, bob, "two")
-	alice.pollFor(t, 1)
+	o, alice, bob := newOfflinePair(t)
 	say(t, alice, "nobody reads this")
 	o.loseRows()
 	bob.pollForGap(t)

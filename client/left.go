@@ -10,8 +10,6 @@ import (
 
 	"github.com/peerrelay/peerrelay/client/encryption"
 	"github.com/peerrelay/peerrelay/client/keystore"
-	"github.com/peerrelay/peerrelay/e2ee/content"
-	"github.com/peerrelay/peerrelay/e2ee/signed"
 	"github.com/peerrelay/peerrelay/wire"
 )
 
@@ -116,6 +114,16 @@ func storedRoom(tx *keystore.Tx, room string) (known Room, ok bool, err error) {
 	return known, true, nil
 }
 
+// storedRooms are those of which something is known.
+func storedRooms(tx *keystore.Tx) (rooms []string) {
+	for _, key := range tx.Keys(keystore.Rooms, "") {
+		if room, ok := strings.CutSuffix(key, roomKey("")); ok {
+			rooms = append(rooms, room)
+		}
+	}
+	return rooms
+}
+
 // leave forgets who this device was in a room, with the keys. What waited, to be sent or for a key or
 // for the rest of a file, has failed, and is handed over before the rest is forgotten.
 func (d *Device) leave(tx *keystore.Tx, before *Room) error {
@@ -140,14 +148,7 @@ func failUnsent(tx *keystore.Tx, before *Room) error {
 		return err
 	}
 	for i := range all {
-		w := &all[i]
-		if err := dequeue(tx, before.RoomID, w); err != nil {
-			return err
-		}
-		if !w.content() {
-			continue
-		}
-		if err := saveItem(tx, before.RoomID, &savedItem{Failure: newFailure(w.ID, before.ParticipantID, "", errGone)}); err != nil {
+		if err := giveUpUnsent(tx, before.RoomID, before.ParticipantID, &all[i], errGone); err != nil {
 			return err
 		}
 	}
@@ -155,14 +156,8 @@ func failUnsent(tx *keystore.Tx, before *Room) error {
 }
 
 func failPending(tx *keystore.Tx, room string) error {
-	for key, text := range tx.All(keystore.Messages, pendingPrefix(room)) {
-		var kept arrived
-		if err := stored(text, &kept); err != nil {
-			return err
-		}
-		claims, _ := signed.Claimed(kept.Envelope)
-		failure := newFailure(claims.ID, claims.From, kept.StreamID, fmt.Errorf("%w: this device left the room before its key came", encryption.ErrLost))
-		if err := errors.Join(tx.Delete(keystore.Messages, key), saveItem(tx, room, &savedItem{Failure: failure})); err != nil {
+	for _, key := range tx.Keys(keystore.Messages, pendingPrefix(room)) {
+		if err := giveUpPending(tx, room, key, "this device left the room before its key came"); err != nil {
 			return err
 		}
 	}
@@ -180,8 +175,7 @@ func failFiles(tx *keystore.Tx, room string) error {
 		if !ok || a.whole() {
 			continue
 		}
-		failure := newFailure(a.ID, from, a.StreamID, fmt.Errorf("%w: this device left the room before it had come whole", content.ErrFile))
-		if err := errors.Join(dropFile(tx, room, from, file), saveItem(tx, room, &savedItem{Failure: failure})); err != nil {
+		if err := giveUpFile(tx, room, from, file, &a, "this device left the room before it had come whole"); err != nil {
 			return err
 		}
 	}
@@ -225,13 +219,7 @@ func (d *Device) forgetRoom(tx *keystore.Tx, room string) error {
 // makePlace makes place for one more room where there are too many: the one that was left first goes,
 // with what nobody has taken of it.
 func (d *Device) makePlace(tx *keystore.Tx) error {
-	rooms := 0
-	for _, key := range tx.Keys(keystore.Rooms, "") {
-		if strings.HasSuffix(key, roomKey("")) {
-			rooms++
-		}
-	}
-	if rooms < keystore.MaxRooms {
+	if len(storedRooms(tx)) < keystore.MaxRooms {
 		return nil
 	}
 	all, err := allOldSelves(tx)
@@ -290,14 +278,10 @@ func (d *Device) noteGone(tx *keystore.Tx, room string) error {
 	return errors.Join(d.leave(tx, &known), d.forgetLeft(tx, room))
 }
 
-// knownRooms are those of which something is known.
+// knownRooms are storedRooms; none where the store cannot be read, and then none is forgotten.
 func (d *Device) knownRooms() (rooms []string) {
 	_ = d.store.View(func(tx *keystore.Tx) error {
-		for _, key := range tx.Keys(keystore.Rooms, "") {
-			if room, ok := strings.CutSuffix(key, roomKey("")); ok {
-				rooms = append(rooms, room)
-			}
-		}
+		rooms = storedRooms(tx)
 		return nil
 	})
 	return rooms

@@ -88,14 +88,21 @@ func (s *Session) dropStale(tx *keystore.Tx, gen uint64) error {
 		if w.Gen >= gen || !w.content() {
 			continue
 		}
-		if err := dequeue(tx, s.id, w); err != nil {
-			return err
-		}
-		if err := saveItem(tx, s.id, &savedItem{Failure: newFailure(w.ID, s.self, "", errBegunAnew)}); err != nil {
+		if err := giveUpUnsent(tx, s.id, s.self, w, errBegunAnew); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// giveUpUnsent forgets an envelope of this device, the participant self, and reports it where it is
+// one of a draft.
+func giveUpUnsent(tx *keystore.Tx, room, self string, w *waiting, why error) error {
+	err := dequeue(tx, room, w)
+	if err != nil || !w.content() {
+		return err
+	}
+	return saveItem(tx, room, &savedItem{Failure: newFailure(w.ID, self, "", why)})
 }
 
 // content reports whether it is what somebody wrote, and not an exchange of keys.

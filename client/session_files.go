@@ -95,7 +95,9 @@ func (s *Session) makeRoomFor(tx *keystore.Tx, from, key string, more int) error
 		}
 		parts := strings.SplitN(strings.TrimPrefix(at, filesPart), "/", 3)
 		other := share{key: at, room: parts[0], from: parts[1], age: a.Began, size: a.Bytes}
-		other.giveUp = func(tx *keystore.Tx) error { return giveUpFile(tx, &other, parts[2], &a) }
+		other.giveUp = func(tx *keystore.Tx) error {
+			return giveUpFile(tx, other.room, other.from, parts[2], &a, "too many have not come whole")
+		}
 		others = append(others, other)
 	}
 	return makeRoom(tx, others,
@@ -105,9 +107,9 @@ func (s *Session) makeRoomFor(tx *keystore.Tx, from, key string, more int) error
 }
 
 // giveUpFile forgets a file, and reports it.
-func giveUpFile(tx *keystore.Tx, s *share, file string, a *arriving) error {
-	failure := newFailure(a.ID, s.from, a.StreamID, fmt.Errorf("%w: too many have not come whole", content.ErrFile))
-	return errors.Join(dropFile(tx, s.room, s.from, file), saveItem(tx, s.room, &savedItem{Failure: failure}))
+func giveUpFile(tx *keystore.Tx, room, from, file string, a *arriving, why string) error {
+	failure := newFailure(a.ID, from, a.StreamID, fmt.Errorf("%w: %s", content.ErrFile, why))
+	return errors.Join(dropFile(tx, room, from, file), saveItem(tx, room, &savedItem{Failure: failure}))
 }
 
 func dropFile(tx *keystore.Tx, room, from, file string) error {

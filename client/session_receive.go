@@ -463,20 +463,21 @@ func allPending(tx *keystore.Tx) (all []share) {
 		p := share{key: key, room: parts[0], from: parts[2]}
 		p.age, _ = strconv.ParseUint(parts[1], 16, 64)
 		p.size, _ = strconv.Atoi(parts[3])
-		p.giveUp = func(tx *keystore.Tx) error { return giveUpPending(tx, &p) }
+		p.giveUp = func(tx *keystore.Tx) error { return giveUpPending(tx, p.room, p.key, "too many wait for a key") }
 		all = append(all, p)
 	}
 	return all
 }
 
-func giveUpPending(tx *keystore.Tx, p *share) error {
+// giveUpPending forgets an envelope that waits for its key, and reports it.
+func giveUpPending(tx *keystore.Tx, room, key, why string) error {
 	var kept arrived
-	if err := stored(tx.Get(keystore.Messages, p.key), &kept); err != nil {
+	if err := stored(tx.Get(keystore.Messages, key), &kept); err != nil {
 		return err
 	}
 	lost, _ := signed.Claimed(kept.Envelope)
-	failure := newFailure(lost.ID, p.from, kept.StreamID, fmt.Errorf("%w: too many wait for a key", encryption.ErrLost))
-	return errors.Join(tx.Delete(keystore.Messages, p.key), saveItem(tx, p.room, &savedItem{Failure: failure}))
+	failure := newFailure(lost.ID, lost.From, kept.StreamID, fmt.Errorf("%w: %s", encryption.ErrLost, why))
+	return errors.Join(tx.Delete(keystore.Messages, key), saveItem(tx, room, &savedItem{Failure: failure}))
 }
 
 // retryKey is where it is stored that the envelopes which wait for a key are to be tried again,
